@@ -1,0 +1,1 @@
+//! The mount process that shows a dataset as a read-only file system.

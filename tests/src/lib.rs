@@ -1,0 +1,1 @@
+//! The harness and the tests that need real processes, mounts and servers.
