@@ -1,0 +1,9 @@
+//! What every long-running Millrace process does alike: logging, admin port, shutdown, memory limits.
+
+pub mod admin;
+pub mod logging;
+pub mod memory;
+pub mod open_files;
+pub mod process_metrics;
+pub mod readiness;
+pub mod shutdown;
