@@ -1,0 +1,3 @@
+//! The control port: generated messages, client and key check.
+
+pub mod proto;

@@ -1,0 +1,6 @@
+//! What goes over the control port? The types generated from `proto/control.proto`, whose comments document them.
+
+#![allow(missing_docs, reason = "generated: what has no comment in the .proto is told by its name")]
+#![allow(clippy::all, reason = "generated")]
+
+tonic::include_proto!("millrace.control.v1");
