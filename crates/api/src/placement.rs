@@ -6,6 +6,7 @@
 
 use std::cmp::Ordering;
 
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Most workers in a membership: the bound on `spec.workers.replicas`.
@@ -32,7 +33,8 @@ impl PlacementKey {
 }
 
 /// One worker, as everybody sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Worker {
     /// Unique and stable name: the pod's name. At most [`MAX_WORKER_NAME_BYTES`].
     pub name: String,
@@ -43,7 +45,8 @@ pub struct Worker {
 }
 
 /// The workers of a dataset at one point of its life.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Membership {
     /// Grows with every change.
     pub epoch: u64,
