@@ -1,0 +1,1 @@
+//! Do the frames keep their bytes, and do decoders survive any bytes?
