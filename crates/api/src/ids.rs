@@ -119,7 +119,7 @@ fn first_half(hasher: Sha256) -> [u8; 16] {
     half
 }
 
-fn parse_hex(text: &str) -> Option<[u8; 16]> {
+pub(crate) fn parse_hex(text: &str) -> Option<[u8; 16]> {
     let digits = text.as_bytes();
     if digits.len() != 32 {
         return None;

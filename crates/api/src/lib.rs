@@ -1,6 +1,11 @@
 //! What two Millrace processes must agree on: CRD types, names, index format, block math, placement, wire messages.
 
 pub mod block;
+pub mod crc;
+pub mod dataset;
 pub mod ids;
+pub mod index;
+pub mod ino;
 pub mod keys;
 pub mod placement;
+pub mod wire;

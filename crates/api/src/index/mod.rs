@@ -1,0 +1,24 @@
+//! What does a dataset version hold, and how is it asked and written?
+//!
+//! An *index* is the frozen listing of one dataset version: a file that is memory-mapped and read in place. Its bytes are
+//! described in [`format`](self::format), read through [`IndexView`], written by [`Assembler`] (from a sorted stream, in
+//! little memory) or [`build_in_memory`].
+
+pub mod format;
+mod content;
+mod etag;
+mod left_out;
+mod path_rule;
+mod slots;
+mod verify;
+mod view;
+mod walk;
+
+pub use left_out::{LeftOutList, MAX_LEFT_OUT_LISTED};
+pub use path_rule::{LeftOutReason, MAX_NAME_BYTES, MAX_PATH_BYTES, Verdict, compare_paths, judge_key};
+pub use slots::fill_slots;
+pub use verify::VerifyIndex;
+pub use view::{
+    Dir, DirIndex, File, FileIndex, IndexView, Node, OpenIndex, Pack, PackIndex, Source, Totals,
+};
+pub use walk::Children;
