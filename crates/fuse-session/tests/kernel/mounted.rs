@@ -1,0 +1,114 @@
+//! A real mount of the file system in memory, taken down when it is dropped.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use millrace_fuse_session::{ReadReply, ReadRequest, Running, Session, Wanted};
+use rustix::mount::{MountFlags, UnmountFlags};
+use tempfile::TempDir;
+
+use crate::memory::Memory;
+
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
+pub struct Mounted {
+    /// `None` between two sessions.
+    pub running: Option<Running>,
+    pub memory: Arc<Memory>,
+    pub held: Receiver<(ReadRequest, ReadReply)>,
+    _unmount: Unmount,
+}
+
+/// Unmounts on drop, also when the test panics. A field of its own: it must exist before anything else can fail.
+struct Unmount(TempDir);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        // The end of a test is no place to fail; a mount left behind shows in the next lines of its output.
+        if let Err(error) = rustix::mount::unmount(self.0.path(), UnmountFlags::DETACH) {
+            eprintln!("unmount {:?}: {error}", self.0.path());
+        }
+    }
+}
+
+/// Tells, aloud, when mounts are not possible here.
+pub fn may_mount() -> bool {
+    let is_possible = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !is_possible {
+        eprintln!("SKIPPED: mounting needs root and /dev/fuse");
+    }
+    is_possible
+}
+
+/// Opens the device and mounts it; the caller speaks FUSE on it.
+fn mount(directory: &Path) -> OwnedFd {
+    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse").expect("open /dev/fuse");
+    let options = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions,max_read=1048576\0",
+        device.as_raw_fd()
+    );
+    let options = std::ffi::CStr::from_bytes_with_nul(options.as_bytes()).expect("options");
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    rustix::mount::mount("session-test", directory, "fuse.session-test", flags, options).expect("mount");
+    device.into()
+}
+
+impl Mounted {
+    pub fn new(wanted: &Wanted) -> Self {
+        let directory = tempfile::tempdir().expect("temporary folder");
+        let device = mount(directory.path());
+        let unmount = Unmount(directory);
+        let (memory, held) = Memory::new();
+        let session = Session::negotiate(device, wanted, DEADLINE).expect("negotiate");
+        let running = session.run(4, Arc::clone(&memory)).expect("run");
+        Self { running: Some(running), memory, held, _unmount: unmount }
+    }
+
+    pub fn root(&self) -> &Path {
+        self._unmount.0.path()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    pub fn running(&self) -> &Running {
+        self.running.as_ref().expect("a session runs")
+    }
+
+    /// Gives another descriptor of the same connection.
+    pub fn duplicate(&self) -> OwnedFd {
+        self.running().as_fd().try_clone_to_owned().expect("duplicate")
+    }
+
+    pub fn reads(&self) -> Vec<(u64, u32)> {
+        self.memory.reads.lock().expect("reads").clone()
+    }
+
+    /// Raises the mount's read-ahead, as the kernel offers 128 KiB in INIT.
+    pub fn set_read_ahead(&self, kibibytes: u32) {
+        let device = fs::metadata(self.root()).expect("stat").dev();
+        let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", device >> 8 & 0xfff, device & 0xff);
+        fs::write(path, kibibytes.to_string()).expect("write read_ahead_kb");
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Readers that are still waiting get EIO, so that nothing hangs on the mount when it is detached.
+        for (_, reply) in self.held.try_iter() {
+            drop(reply);
+        }
+    }
+}
+
+/// Opens for O_DIRECT reads.
+pub fn open_direct(path: &Path) -> File {
+    use std::os::unix::fs::OpenOptionsExt;
+    OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).expect("open with O_DIRECT")
+}
