@@ -7,5 +7,6 @@ pub mod ids;
 pub mod index;
 pub mod ino;
 pub mod keys;
+pub mod pack;
 pub mod placement;
 pub mod wire;

@@ -5,16 +5,22 @@
 //! little memory) or [`build_in_memory`].
 
 pub mod format;
+mod assemble;
 mod content;
 mod etag;
 mod left_out;
+mod memory;
 mod path_rule;
+mod records;
 mod slots;
 mod verify;
 mod view;
 mod walk;
+mod write;
 
+pub use assemble::{AssembleIndex, Assembler, FileEntry, SourceEntry, Streams};
 pub use left_out::{LeftOutList, MAX_LEFT_OUT_LISTED};
+pub use memory::build_in_memory;
 pub use path_rule::{LeftOutReason, MAX_NAME_BYTES, MAX_PATH_BYTES, Verdict, compare_paths, judge_key};
 pub use slots::fill_slots;
 pub use verify::VerifyIndex;
@@ -22,3 +28,4 @@ pub use view::{
     Dir, DirIndex, File, FileIndex, IndexView, Node, OpenIndex, Pack, PackIndex, Source, Totals,
 };
 pub use walk::Children;
+pub use write::Assembled;
