@@ -1,0 +1,154 @@
+//! How does a worker read from S3?
+//!
+//! The only place that talks to S3, and it only lists and gets. One [`Origin`] for each source; origins of one endpoint
+//! share a [`Window`], all of a worker share [`Counters`].
+//!
+//! A request that fails for a reason that may pass is tried again until the caller's deadline, so that an outage shorter
+//! than that is never an error; [`Origin::trouble`] says what is being waited for meanwhile.
+
+mod aimd;
+mod classify;
+mod client;
+pub mod config;
+pub mod counters;
+mod credentials;
+pub mod error;
+mod folder;
+mod get;
+mod head;
+mod list;
+mod retry;
+mod tls;
+pub mod window;
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use classify::Verdict;
+use client::Clients;
+pub use client::OpenOrigin;
+use config::OriginConfig;
+use counters::Counters;
+use error::{OriginError, Request};
+pub use get::{GetStream, ObjectVersion};
+pub use list::{Listed, Page, PageStart};
+use retry::{Remedy, Retry};
+use window::{Priority, Window};
+
+/// Failures in a row of one request until the operator of the system hears of it: single ones are S3's everyday life.
+const TROUBLE_AFTER: u32 = 4;
+
+/// The S3 side of one source; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Origin(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    clients: Clients,
+    window: Arc<Window>,
+    counters: Arc<Counters>,
+    trouble: Mutex<Option<OriginError>>,
+}
+
+impl Origin {
+    /// Sets a source up; sends nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// The certificates that the configuration names cannot be read or used.
+    pub fn new(config: OriginConfig, window: Arc<Window>, counters: Arc<Counters>) -> Result<Self, OpenOrigin> {
+        let clients = Clients::new(config)?;
+        Ok(Self(Arc::new(Inner { clients, window, counters, trouble: Mutex::new(None) })))
+    }
+
+    /// Reads a range of an object version, tried again until `deadline`.
+    ///
+    /// The request is sent by the first [`GetStream::next`]. One stream is one request at a time: ask for at most 16 MiB.
+    pub fn get(&self, object: ObjectVersion, range: Range<u64>, priority: Priority, deadline: Instant) -> GetStream {
+        GetStream::new(self.clone(), object, range, priority, deadline)
+    }
+
+    /// Lists one page of the keys that begin with `prefix`, tried again until `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// The last failure, when the deadline has passed or trying again is of no use.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe.
+    pub async fn list_page(
+        &self,
+        prefix: &str,
+        start: &PageStart,
+        priority: Priority,
+        deadline: Instant,
+    ) -> Result<Page, OriginError> {
+        list::page(self, prefix, start, priority, deadline).await
+    }
+
+    /// Why requests have been failing lately, if they have: what reads are waiting for.
+    pub fn trouble(&self) -> Option<OriginError> {
+        self.0.trouble.lock().clone()
+    }
+
+    /// The window that requests of this source go through.
+    pub fn window(&self) -> &Arc<Window> {
+        &self.0.window
+    }
+
+    /// Where requests of this source are counted.
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// How the source is reached.
+    pub fn config(&self) -> &OriginConfig {
+        self.0.clients.config()
+    }
+
+    fn clients(&self) -> &Clients {
+        &self.0.clients
+    }
+
+    /// Counts a failed try and waits until the next; the error if there is to be none.
+    async fn failed(
+        &self,
+        retry: &mut Retry,
+        request: Request,
+        object: &str,
+        verdict: Verdict,
+    ) -> Result<(), OriginError> {
+        let Verdict { kind, said, region } = verdict;
+        let Inner { clients, counters, .. } = &*self.0;
+        counters.failed(kind);
+        let remedy = Remedy {
+            went_to_region: region.is_some_and(|region| clients.learn_region(&region)),
+            has_new_credentials: kind.is_about_credentials() && clients.have_new_credentials(),
+        };
+        let pause = retry.pause(kind, remedy, rand::random(), Instant::now());
+        let error = OriginError::new(kind, request, clients.target(), object, said, retry.tries());
+        let Some(pause) = pause else { return Err(error) };
+        debug!(bucket = self.config().bucket, object, error = %error, "origin request tried again");
+        counters.retried();
+        if kind.is_transient() && retry.in_a_row() >= TROUBLE_AFTER && self.0.trouble.lock().replace(error.clone()).is_none()
+        {
+            warn!(bucket = self.config().bucket, error = %error, "origin in trouble");
+        }
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    fn went_well(&self) {
+        if self.0.trouble.lock().take().is_some() {
+            info!(bucket = self.config().bucket, "origin answers again");
+        }
+    }
+}
