@@ -35,10 +35,7 @@ pub struct BuildInfo {
 impl BuildInfo {
     /// Describes the program `name`. All programs have the workspace's version.
     pub fn new(name: &'static str) -> Self {
-        let commit = match option_env!("MILLRACE_COMMIT") {
-            Some(commit) => commit,
-            None => "unknown",
-        };
+        let commit = option_env!("MILLRACE_COMMIT").unwrap_or("unknown");
         Self { name, version: env!("CARGO_PKG_VERSION"), commit }
     }
 

@@ -67,11 +67,18 @@ pub fn check_object(object: &Value, old: Option<&Value>) -> Vec<Problem> {
     for error in by_rules {
         // A rule meets a value of the wrong type: the schema has said so.
         let is_consequence = !problems.is_empty() && error.kind != ErrorKind::ValidationFailure;
-        let field = error.field_path.trim_start_matches('.').to_owned();
+        // The one rule of the whole object is about its name, which it may not say.
+        let (field, message) = match error.field_path.trim_start_matches('.') {
+            "" => {
+                let name = at(object, "metadata.name");
+                ("metadata.name".to_owned(), format!("{}: {}", shown(name), error.message))
+            }
+            field => (field.to_owned(), error.message),
+        };
         if is_consequence || problems.iter().any(|problem| problem.field == field) {
             continue;
         }
-        problems.push(Problem::new(&field, at(object, &field), error.message));
+        problems.push(Problem::new(&field, at(object, &field), message));
     }
     problems
 }

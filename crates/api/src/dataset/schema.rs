@@ -210,23 +210,32 @@ pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&
         .map(|(_, known)| known)
 }
 
-/// Levenshtein distance, in characters; names over 64 characters are far from everything.
+/// Edits from one name to the other, two letters swapped being one; names over 64 characters are far from everything.
 fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    if a.chars().count() > 64 || b.len() > 64 {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    if a.len() > 64 || b.len() > 64 {
         return usize::MAX;
     }
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut left = i + 1;
-        let mut next = vec![left];
-        for ((to, diagonal), above) in b.iter().zip(&row).zip(row.iter().skip(1)) {
-            left = (diagonal + usize::from(from != *to)).min(above + 1).min(left + 1);
-            next.push(left);
+    // Row i holds the distances of the first i letters of a to each beginning of b.
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    let at = |rows: &[Vec<usize>], i: usize, j: usize| {
+        rows.get(i).and_then(|row| row.get(j)).copied().unwrap_or(usize::MAX)
+    };
+    for i in 1..=a.len() {
+        rows.push(vec![i]);
+        for j in 1..=b.len() {
+            let replaced = at(&rows, i - 1, j - 1) + usize::from(a.get(i - 1) != b.get(j - 1));
+            let mut best = replaced.min(at(&rows, i - 1, j) + 1).min(at(&rows, i, j - 1) + 1);
+            let is_swap = i > 1 && j > 1 && a.get(i - 1) == b.get(j - 2) && a.get(i - 2) == b.get(j - 1);
+            if is_swap {
+                best = best.min(at(&rows, i - 2, j - 2) + 1);
+            }
+            if let Some(row) = rows.last_mut() {
+                row.push(best);
+            }
         }
-        row = next;
     }
-    row.last().copied().unwrap_or(usize::MAX)
+    at(&rows, a.len(), b.len())
 }
 
 /// The path of the first object in the schema that has a field `name`.
@@ -273,11 +282,7 @@ mod tests {
     #[test]
     fn unknown_fields_get_a_near_name_a_place_or_the_list() {
         let said = |field: &str| messages(json!({"name": "a", field: 1})).remove(0);
-        assert_eq!(
-            said("nmae"),
-            r#"spec.nmae: unknown field "nmae": did you mean "name"?"#
-                .replace("did you mean \"name\"?", &cure("nmae"))
-        );
+        assert_eq!(said("nmae"), r#"spec.nmae: unknown field "nmae": did you mean "name"?"#);
         assert_eq!(said("Count"), r#"spec.Count: unknown field "Count": did you mean "count"?"#);
         assert_eq!(
             said("deepField"),
@@ -288,11 +293,6 @@ mod tests {
             "{}",
             said("elephant")
         );
-    }
-
-    /// Two letters swapped are two edits, too far for a name of four letters.
-    fn cure(_: &str) -> String {
-        "leave it away, or use one of count, list, mode, name, pays, quota".into()
     }
 
     #[test]

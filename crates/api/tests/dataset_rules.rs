@@ -1,0 +1,622 @@
+//! Does each rule of the Dataset refuse the object that breaks it, with the field, the value and the cure?
+
+use kube::core::cel::Validator;
+use millrace_api::dataset::check::{Problem, check_object};
+use millrace_api::dataset::crd::dataset_schema;
+use millrace_api::dataset::manifest::{Manifest, ParseManifest};
+use millrace_api::dataset::spec::Dataset;
+use serde_json::{Value, json};
+
+/// A valid Dataset with every field.
+fn valid() -> Value {
+    json!({
+        "apiVersion": "millrace.dev/v1alpha1",
+        "kind": "Dataset",
+        "metadata": {"name": "imagenet", "namespace": "vision"},
+        "spec": {
+            "sources": [
+                {
+                    "path": "/train",
+                    "s3": {
+                        "bucket": "imagenet", "prefix": "train/", "region": "eu-west-1",
+                        "endpoint": "https://minio.storage:9000", "addressing": "Path", "requesterPays": true,
+                        "credentials": {"secretRef": {"name": "imagenet-s3"}},
+                    },
+                    "include": ["**/*.jpg"], "exclude": ["tmp/**"],
+                },
+                {"path": "/val", "s3": {"bucket": "imagenet", "prefix": "val/", "region": "eu-west-1"}},
+            ],
+            "workers": {"replicas": 3, "cache": {
+                "blockSize": "8Mi", "eviction": "Never",
+                "tiers": [{"medium": "Memory", "quota": "4Gi"}, {"medium": "Disk", "quota": "200Gi"}],
+            }},
+            "warmUp": {"when": "Created", "paths": ["/train", "/val/a"]},
+            "mount": {"nodeCache": {"quota": "50Gi"}, "uid": 1, "gid": 2, "fileMode": "0444", "dirMode": "0555"},
+        },
+    })
+}
+
+/// The valid Dataset with the value at `pointer` in place of its own; null removes it.
+fn with(pointer: &str, value: Value) -> Value {
+    let mut object = valid();
+    let (parent, field) = pointer.rsplit_once('/').unwrap();
+    match object.pointer_mut(parent).unwrap() {
+        Value::Object(map) if value.is_null() => drop(map.remove(field)),
+        Value::Object(map) => drop(map.insert(field.to_owned(), value)),
+        Value::Array(list) => list[field.parse::<usize>().unwrap()] = value,
+        other => panic!("{other} has no fields"),
+    }
+    object
+}
+
+/// What a CEL rule says of an object, as the API server would.
+fn refused_by_cel(object: &Value) -> Vec<Problem> {
+    let errors = Validator::new().validate(dataset_schema(), object, None).err().into_iter().flatten();
+    let field = |path: &str| {
+        if path.is_empty() {
+            "metadata.name".to_owned()
+        } else {
+            path.replacen('.', "", usize::from(path.starts_with('.')))
+        }
+    };
+    errors.map(|error| Problem::new(&field(&error.field_path), &Value::Null, error.message)).collect()
+}
+
+#[track_caller]
+fn assert_says(problems: &[Problem], field: &str, value: &str, cure: &str) {
+    let found = problems.iter().find(|problem| problem.field == field);
+    let message = &found.unwrap_or_else(|| panic!("no problem of {field} in {problems:#?}")).message;
+    assert!(
+        message.contains(value) && message.contains(cure),
+        "{field}: {message:?} lacks {value:?} or {cure:?}"
+    );
+    assert!(!message.contains('\n'), "the API server allows no line breaks: {message:?}");
+}
+
+#[test]
+fn a_valid_dataset_has_no_problem() {
+    assert_eq!(check_object(&valid(), None), []);
+    let dataset: Dataset = serde_json::from_value(valid()).unwrap();
+    assert_eq!(dataset.check(), []);
+    assert!(dataset.validate_cel().is_ok() && dataset.validate_cel_update(&dataset).is_ok());
+}
+
+#[test]
+fn every_rule_of_the_crd_refuses_what_breaks_it() {
+    let cases = [
+        ("/metadata/name", json!("x".repeat(64)), "metadata.name", "63 characters", "a shorter one"),
+        ("/spec/sources/0/path", json!("train"), "spec.sources[0].path", "\"train\"", "write \"/train\""),
+        (
+            "/spec/sources/0/path",
+            json!("/train/"),
+            "spec.sources[0].path",
+            "\"/train/\"",
+            "leave the last \"/\" away",
+        ),
+        ("/spec/sources/0/path", json!("//train"), "spec.sources[0].path", "\"//train\"", "without it"),
+        ("/spec/sources/0/path", json!("/a/../b"), "spec.sources[0].path", "\"/a/../b\"", "without it"),
+        ("/spec/sources/0/path", json!("/a/."), "spec.sources[0].path", "\"/a/.\"", "without it"),
+        ("/spec/sources/0/path", json!("/a\tb"), "spec.sources[0].path", "control character", "without it"),
+        (
+            "/spec/sources/1/path",
+            json!("/train"),
+            "spec.sources",
+            "\"/train\" and \"/train\"",
+            "a folder of its own",
+        ),
+        (
+            "/spec/sources/1/path",
+            json!("/train/x"),
+            "spec.sources",
+            "\"/train\" and \"/train/x\"",
+            "a folder of its own",
+        ),
+        ("/spec/sources/1/path", json!("/"), "spec.sources", "\"/train\" and \"/\"", "a folder of its own"),
+        ("/spec/sources/0/include", json!(["a", "/b"]), "spec.sources[0].include", "\"/b\"", "leave it away"),
+        ("/spec/sources/0/exclude", json!(["/b"]), "spec.sources[0].exclude", "\"/b\"", "leave it away"),
+        (
+            "/spec/sources/0/s3/bucket",
+            json!("s3://x"),
+            "spec.sources[0].s3.bucket",
+            "\"s3://x\"",
+            "3 to 63 of a-z",
+        ),
+        (
+            "/spec/sources/0/s3/bucket",
+            json!("Upper"),
+            "spec.sources[0].s3.bucket",
+            "\"Upper\"",
+            "3 to 63 of a-z",
+        ),
+        (
+            "/spec/sources/0/s3/bucket",
+            json!("a..b"),
+            "spec.sources[0].s3.bucket",
+            "\"a..b\"",
+            "3 to 63 of a-z",
+        ),
+        (
+            "/spec/sources/0/s3/bucket",
+            json!("10.0.0.1"),
+            "spec.sources[0].s3.bucket",
+            "\"10.0.0.1\"",
+            "3 to 63",
+        ),
+        (
+            "/spec/sources/0/s3/prefix",
+            json!("train"),
+            "spec.sources[0].s3.prefix",
+            "\"train\"",
+            "write \"train/\"",
+        ),
+        (
+            "/spec/sources/0/s3/prefix",
+            json!("/train/"),
+            "spec.sources[0].s3.prefix",
+            "\"/train/\"",
+            "leave the first",
+        ),
+        (
+            "/spec/sources/0/s3/region",
+            json!("EU West"),
+            "spec.sources[0].s3.region",
+            "\"EU West\"",
+            "eu-west-1",
+        ),
+        ("/spec/sources/1/s3/region", Value::Null, "spec.sources[1].s3", "\"imagenet\"", "give region"),
+        (
+            "/spec/sources/0/s3/endpoint",
+            json!("minio:9000"),
+            "spec.sources[0].s3.endpoint",
+            "\"minio:9000\"",
+            "http://",
+        ),
+        (
+            "/spec/sources/0/s3/endpoint",
+            json!("http://h/b"),
+            "spec.sources[0].s3.endpoint",
+            "\"http://h/b\"",
+            "without path",
+        ),
+        (
+            "/spec/sources/0/s3/endpoint",
+            json!("http://u@h"),
+            "spec.sources[0].s3.endpoint",
+            "\"http://u@h\"",
+            "or user",
+        ),
+        (
+            "/spec/sources/0/s3/endpoint",
+            json!("ftp://h"),
+            "spec.sources[0].s3.endpoint",
+            "\"ftp://h\"",
+            "http://",
+        ),
+        (
+            "/spec/sources/0/s3/credentials",
+            json!({"secretRef": {"name": "a"}, "anonymous": {}}),
+            "spec.sources[0].s3.credentials",
+            "secretRef and anonymous",
+            "keep one",
+        ),
+        (
+            "/spec/sources/0/s3/credentials",
+            json!({"profile": "p", "anonymous": {}}),
+            "spec.sources[0].s3.credentials",
+            "profile and anonymous",
+            "keep one",
+        ),
+        (
+            "/spec/sources/0/s3/credentials/secretRef/name",
+            json!("My_Secret"),
+            "spec.sources[0].s3.credentials.secretRef.name",
+            "\"My_Secret\"",
+            "lower-case",
+        ),
+        (
+            "/spec/warmUp/paths",
+            json!(["/train", "val"]),
+            "spec.warmUp.paths",
+            "\"val\"",
+            "start it with \"/\"",
+        ),
+        (
+            "/spec/warmUp/paths",
+            json!(["/train/"]),
+            "spec.warmUp.paths",
+            "\"/train/\"",
+            "without \"/\" at the end",
+        ),
+        (
+            "/spec/warmUp/paths",
+            json!(["/train/../x"]),
+            "spec.warmUp.paths",
+            "\"/train/../x\"",
+            "\"..\" segments",
+        ),
+        ("/spec/mount/fileMode", json!("0888"), "spec.mount.fileMode", "\"0888\"", "\"0444\""),
+        ("/spec/mount/dirMode", json!("r-x"), "spec.mount.dirMode", "\"r-x\"", "digits from 0 to 7"),
+    ];
+    for (pointer, value, field, says, cure) in cases {
+        let object = with(pointer, value);
+        assert_says(&refused_by_cel(&object), field, says, cure);
+        assert_says(&check_object(&object, None), field, says, cure);
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_is_out_of_bounds() {
+    let many = |n: usize| {
+        json!(
+            (0..n)
+                .map(|i| json!({"path": format!("/{i}"), "s3": {"bucket": "abc", "region": "r"}}))
+                .collect::<Vec<_>>()
+        )
+    };
+    let cases = [
+        ("/spec/sources", json!([]), "spec.sources", "0 entries", "1 to 16"),
+        ("/spec/sources", many(17), "spec.sources", "17 entries", "1 to 16"),
+        ("/spec/sources", Value::Null, "spec", "\"sources\" is missing", "add it"),
+        (
+            "/spec/sources/0/path",
+            json!(format!("/{}", "x".repeat(512))),
+            "spec.sources[0].path",
+            "513",
+            "1 to 512",
+        ),
+        ("/spec/sources/0/s3/bucket", Value::Null, "spec.sources[0].s3", "\"bucket\" is missing", "add it"),
+        ("/spec/sources/0/s3/bucket", json!("ab"), "spec.sources[0].s3.bucket", "2 characters", "3 to 63"),
+        (
+            "/spec/sources/0/s3/prefix",
+            json!("x".repeat(1025)),
+            "spec.sources[0].s3.prefix",
+            "1025",
+            "at most 1024",
+        ),
+        (
+            "/spec/sources/0/s3/addressing",
+            json!("path"),
+            "spec.sources[0].s3.addressing",
+            "\"path\"",
+            "Path, VirtualHosted",
+        ),
+        (
+            "/spec/sources/0/s3/requesterPays",
+            json!("yes"),
+            "spec.sources[0].s3.requesterPays",
+            "\"yes\"",
+            "true nor false",
+        ),
+        (
+            "/spec/sources/0/include",
+            json!(vec!["a"; 33]),
+            "spec.sources[0].include",
+            "33 entries",
+            "at most 32",
+        ),
+        (
+            "/spec/sources/0/include",
+            json!(["a".repeat(257)]),
+            "spec.sources[0].include[0]",
+            "257",
+            "1 to 256",
+        ),
+        ("/spec/workers/replicas", json!(257), "spec.workers.replicas", "257", "0 to 256"),
+        ("/spec/workers/replicas", json!(-1), "spec.workers.replicas", "-1", "0 to 256"),
+        ("/spec/workers/replicas", json!("3"), "spec.workers.replicas", "\"3\"", "without quotes"),
+        (
+            "/spec/workers/cache/blockSize",
+            json!("3Mi"),
+            "spec.workers.cache.blockSize",
+            "\"3Mi\"",
+            "1Mi, 2Mi, 4Mi",
+        ),
+        (
+            "/spec/workers/cache/blockSize",
+            json!("128Mi"),
+            "spec.workers.cache.blockSize",
+            "\"128Mi\"",
+            "64Mi",
+        ),
+        (
+            "/spec/workers/cache/eviction",
+            json!("Lru"),
+            "spec.workers.cache.eviction",
+            "\"Lru\"",
+            "Never, LRU",
+        ),
+        ("/spec/workers/cache/tiers", json!([]), "spec.workers.cache.tiers", "0 entries", "1 to 4"),
+        (
+            "/spec/workers/cache/tiers/0/medium",
+            json!("SSD"),
+            "spec.workers.cache.tiers[0].medium",
+            "\"SSD\"",
+            "Disk, Memory",
+        ),
+        (
+            "/spec/workers/cache/tiers/0/quota",
+            json!("4GB"),
+            "spec.workers.cache.tiers[0].quota",
+            "\"4GB\"",
+            "50Gi",
+        ),
+        ("/spec/workers/cache/tiers/0/quota", json!(-1), "spec.workers.cache.tiers[0].quota", "-1", "50Gi"),
+        ("/spec/warmUp/when", json!("Always"), "spec.warmUp.when", "\"Always\"", "Created, Never"),
+        ("/spec/warmUp/paths", json!([]), "spec.warmUp.paths", "0 entries", "1 to 64"),
+        ("/spec/mount/uid", json!(-1), "spec.mount.uid", "-1", "0 to 4294967294"),
+        ("/spec/mount/gid", json!(4_294_967_295u32), "spec.mount.gid", "4294967295", "0 to 4294967294"),
+        ("/spec/mount/fileMode", json!(444), "spec.mount.fileMode", "444", "in quotes"),
+        ("/spec/mount/nodeCache/quota", json!("a lot"), "spec.mount.nodeCache.quota", "\"a lot\"", "50Gi"),
+    ];
+    for (pointer, value, field, says, cure) in cases {
+        assert_says(&check_object(&with(pointer, value), None), field, says, cure);
+    }
+}
+
+#[test]
+fn what_cel_cannot_say_is_checked_too() {
+    let long = format!("/{}", "ä".repeat(128));
+    let cases = [
+        ("/metadata/name", json!("Image_Net"), "metadata.name", "\"Image_Net\"", "use a-z"),
+        ("/spec/sources/0/path", json!(long), "spec.sources[0].path", "256 bytes", "at most 255"),
+        (
+            "/spec/sources/0/include",
+            json!(["a", "[b"]),
+            "spec.sources[0].include[1]",
+            "\"[b\"",
+            "is none (unclosed",
+        ),
+        (
+            "/spec/sources/0/exclude",
+            json!(["{b"]),
+            "spec.sources[0].exclude[0]",
+            "\"{b\"",
+            "put \"\\\" before",
+        ),
+        (
+            "/spec/workers/cache/tiers/0/quota",
+            json!("8388607"),
+            "spec.workers.cache.tiers[0].quota",
+            "8388607",
+            "give more",
+        ),
+        (
+            "/spec/mount/nodeCache/quota",
+            json!("1Mi"),
+            "spec.mount.nodeCache.quota",
+            "1Mi",
+            "or 0 to keep nothing",
+        ),
+        (
+            "/spec/warmUp/paths",
+            json!(["/train", "/trian"]),
+            "spec.warmUp.paths[1]",
+            "\"/trian\"",
+            "/train, /val",
+        ),
+    ];
+    for (pointer, value, field, says, cure) in cases {
+        let dataset: Dataset = serde_json::from_value(with(pointer, value)).unwrap();
+        assert_says(&dataset.check(), field, says, cure);
+    }
+}
+
+#[test]
+fn the_edges_of_rules_are_allowed() {
+    for (pointer, value) in [
+        ("/metadata/name", json!("x".repeat(63))),
+        ("/spec/sources/1/path", json!("/training")),
+        ("/spec/sources/1/path", json!("/a.b/..c/d..")),
+        ("/spec/sources/0/s3/prefix", json!("")),
+        ("/spec/sources/0/s3/bucket", json!("a.b-c.9")),
+        ("/spec/sources/0/s3/endpoint", json!("http://[::1]:9000")),
+        ("/spec/sources/0/s3/endpoint", json!("http://127.0.0.1:1")),
+        ("/spec/sources/0/s3/region", Value::Null),
+        ("/spec/sources/0/s3/credentials", json!({})),
+        ("/spec/sources/0/s3/credentials", json!({"anonymous": {}})),
+        ("/spec/workers/replicas", json!(0)),
+        ("/spec/workers/cache/tiers/0/quota", json!("8Mi")),
+        ("/spec/workers/cache/tiers/0/quota", json!(8_388_608)),
+        ("/spec/mount/nodeCache/quota", json!(0)),
+        ("/spec/mount/uid", json!(4_294_967_294u32)),
+        ("/spec/mount/fileMode", json!("440")),
+    ] {
+        let mut object = with(pointer, value);
+        object["spec"]["warmUp"] = json!({"paths": ["/"]});
+        assert_eq!(check_object(&object, None), [], "{object}");
+        let dataset: Dataset = serde_json::from_value(object).unwrap();
+        assert_eq!(dataset.check().iter().map(ToString::to_string).collect::<Vec<_>>(), Vec::<String>::new());
+    }
+    let mut alone = with("/spec/sources/0/path", json!("/"));
+    alone.pointer_mut("/spec/sources").unwrap().as_array_mut().unwrap().truncate(1);
+    assert_eq!(check_object(&alone, None), []);
+}
+
+#[test]
+fn block_size_and_media_are_fixed_even_by_removing_them() {
+    let old = with("/spec/workers/cache/blockSize", json!("16Mi"));
+    let field = "spec.workers.cache.blockSize";
+    for (pointer, value) in [
+        ("/spec/workers/cache/blockSize", json!("8Mi")),
+        ("/spec/workers/cache/blockSize", Value::Null),
+        ("/spec/workers/cache", Value::Null),
+        ("/spec/workers", Value::Null),
+    ] {
+        assert_says(&check_object(&with(pointer, value), Some(&old)), field, "\"8Mi\"", "not the \"16Mi\"");
+    }
+    // What was left out at creation is fixed at its default.
+    let absent = with("/spec/workers/cache/blockSize", Value::Null);
+    assert_says(&check_object(&old, Some(&absent)), field, "\"16Mi\"", "create another Dataset");
+
+    let field = "spec.workers.cache.tiers";
+    for (pointer, value) in [
+        ("/spec/workers/cache/tiers/0/medium", json!("Disk")),
+        ("/spec/workers/cache/tiers", json!([{"medium": "Memory", "quota": "4Gi"}])),
+        ("/spec/workers/cache/tiers", Value::Null),
+        ("/spec/workers", Value::Null),
+    ] {
+        assert_says(
+            &check_object(&with(pointer, value), Some(&valid())),
+            field,
+            "not the Memory, Disk",
+            "quotas only",
+        );
+    }
+}
+
+#[test]
+fn quotas_sources_and_the_rest_may_change() {
+    for (pointer, value) in [
+        ("/spec/workers/cache/tiers/0/quota", json!("1Gi")),
+        ("/spec/workers/cache/eviction", json!("LRU")),
+        ("/spec/workers/replicas", json!(9)),
+        ("/spec/sources/0/s3/bucket", json!("other")),
+        ("/spec/mount/uid", json!(7)),
+    ] {
+        let (new, old) = (with(pointer, value), valid());
+        assert_eq!(check_object(&new, Some(&old)), []);
+        let (new, old): (Dataset, Dataset) =
+            (serde_json::from_value(new).unwrap(), serde_json::from_value(old).unwrap());
+        assert_eq!(new.check_update(&old), []);
+    }
+}
+
+#[test]
+fn typed_datasets_are_refused_by_the_derived_checks_too() {
+    let new: Dataset = serde_json::from_value(with("/spec/workers/cache/blockSize", json!("16Mi"))).unwrap();
+    let old: Dataset = serde_json::from_value(valid()).unwrap();
+    assert!(new.validate_cel().is_ok());
+    assert!(
+        new.validate_cel_update(&old)
+            .unwrap_err()
+            .to_string()
+            .contains("blockSize \"16Mi\" is not the \"8Mi\"")
+    );
+    assert_says(&new.check_update(&old), "spec.workers.cache.blockSize", "16Mi", "8Mi");
+}
+
+fn parse_error(text: &str) -> String {
+    Manifest::parse(text).unwrap_err().to_string()
+}
+
+const HEAD: &str = "apiVersion: millrace.dev/v1alpha1\nkind: Dataset\nmetadata: {name: x}\n";
+const SPEC: &str = "spec: {sources: [{path: /, s3: {bucket: abc, region: r}}]}\n";
+
+#[test]
+fn examples_are_valid_and_complete() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let manifest = Manifest::parse(&std::fs::read_to_string(&path).unwrap())
+            .unwrap_or_else(|e| panic!("{path:?}: {e}"));
+        assert_eq!(manifest.missing_secrets(), [], "{path:?}");
+        names.push(path.file_name().unwrap().to_str().unwrap().to_owned());
+    }
+    names.sort();
+    assert_eq!(names, ["minimal.yaml", "minio.yaml", "several-sources.yaml", "web-identity.yaml"]);
+}
+
+#[test]
+fn a_file_says_all_its_problems_at_once() {
+    let error =
+        parse_error(&format!("{HEAD}spec:\n  sorces: []\n  workers: {{replica: 3, blockSize: 8Mi}}\n"));
+    for line in [
+        "\n  spec.sorces: unknown field \"sorces\": did you mean \"sources\"?",
+        "\n  spec.workers.replica: unknown field \"replica\": did you mean \"replicas\"?",
+        "\n  spec.workers.blockSize: unknown field \"blockSize\": it belongs in spec.workers.cache",
+        "\n  spec: field \"sources\" is missing: add it",
+    ] {
+        assert!(error.contains(line), "{error}");
+    }
+    assert!(error.starts_with("Dataset \"x\" is not valid:"), "{error}");
+}
+
+#[test]
+fn unknown_fields_outside_the_spec_are_named_too() {
+    let error = parse_error(&format!("{HEAD}{SPEC}sepc: {{}}\n"));
+    assert!(error.contains("sepc: unknown field \"sepc\": did you mean \"spec\"?"), "{error}");
+    let error = parse_error(&format!("{}{SPEC}", HEAD.replace("name: x", "name: x, lables: {}")));
+    assert!(error.contains("metadata.lables: unknown field \"lables\": did you mean \"labels\"?"), "{error}");
+    let error = parse_error(&format!("{}{SPEC}", HEAD.replace("name: x", "name: 123")));
+    assert!(error.contains("metadata.name: 123 is no name"), "{error}");
+}
+
+#[test]
+fn other_objects_are_refused_by_kind_and_place() {
+    let error = parse_error(&format!("{HEAD}{SPEC}---\napiVersion: apps/v1\nkind: Deployment\n"));
+    assert!(error.starts_with("document 2 is \"Deployment\" of \"apps/v1\""), "{error}");
+    let error = parse_error(&format!("{}{SPEC}", HEAD.replace("v1alpha1", "v1")));
+    assert!(error.contains("\"millrace.dev/v1\"") && error.contains("millrace.dev/v1alpha1"), "{error}");
+    assert!(parse_error("").contains("has no Dataset"));
+    assert!(parse_error("---\n---\n").contains("has no Dataset"));
+    assert!(parse_error("- a list\n").starts_with("document 1 is \"\""));
+    let error = parse_error(&format!("{HEAD}{SPEC}---\n{}{SPEC}", HEAD.replace("name: x", "name: y")));
+    assert!(error.contains("[\"x\", \"y\"]") && error.contains("one in each file"), "{error}");
+}
+
+#[test]
+fn what_is_no_yaml_is_named_by_document() {
+    let error = Manifest::parse(&format!("{HEAD}{SPEC}---\na: [\n")).unwrap_err();
+    assert!(matches!(error, ParseManifest::Yaml { document: 2, .. }), "{error}");
+    let twice = Manifest::parse(&format!("{HEAD}{SPEC}{SPEC}")).unwrap_err();
+    let ParseManifest::Yaml { source, .. } = twice else { panic!("{twice}") };
+    assert!(source.to_string().contains("duplicate"), "{source}");
+    assert!(parse_error(&"#".repeat(2 << 20)).contains("2097152 bytes"));
+    assert!(parse_error(&"a: 1\n---\n".repeat(100)).contains("more than 17 documents"));
+}
+
+#[test]
+fn defaults_and_nulls_mean_the_same() {
+    let manifest = Manifest::parse(&format!("{HEAD}{SPEC}")).unwrap();
+    let with_nulls = Manifest::parse(&format!(
+        "{HEAD}{}  workers:\n  mount: {{uid: null, nodeCache: null}}\n",
+        "spec:\n  sources: [{path: /, s3: {bucket: abc, region: r, credentials: null}}]\n"
+    ));
+    assert_eq!(manifest, with_nulls.unwrap());
+    let Dataset { metadata, spec, status } = manifest.dataset;
+    assert_eq!((metadata.namespace.as_deref(), status), (Some("default"), None));
+    assert_eq!(spec.workers.replicas, 1);
+    assert_eq!(spec.workers.cache.block_size().bytes(), 8 << 20);
+    assert_eq!(spec.mount.node_cache.quota.bytes(), 10 << 30);
+    assert_eq!((spec.mount.file_mode.bits(), spec.mount.dir_mode.bits()), (0o444, 0o555));
+}
+
+#[test]
+fn secrets_are_decoded_and_never_printed() {
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {AWS_ACCESS_KEY_ID: aGVsbG8=}\nstringData: {AWS_SECRET_ACCESS_KEY: topsecret}\n";
+    let spec = SPEC.replace("region: r", "region: r, credentials: {secretRef: {name: s}}");
+    let manifest = Manifest::parse(&format!("{secret}---\n{HEAD}{spec}")).unwrap();
+    assert_eq!(manifest.missing_secrets(), []);
+    let found = manifest.secret("s").unwrap();
+    assert_eq!(found.data["AWS_ACCESS_KEY_ID"], b"hello");
+    assert_eq!(found.data["AWS_SECRET_ACCESS_KEY"], b"topsecret");
+    let printed = format!("{manifest:?}");
+    assert!(
+        printed.contains("AWS_SECRET_ACCESS_KEY")
+            && !printed.contains("topsecret")
+            && !printed.contains("hello")
+    );
+
+    let other = Manifest::parse(&format!(
+        "{}---\n{HEAD}{spec}",
+        secret.replace("name: s", "name: s, namespace: other")
+    ))
+    .unwrap();
+    assert_says(&other.missing_secrets(), "spec.sources[0].s3.credentials.secretRef.name", "\"s\"", "add it");
+
+    for (wrong, message) in [
+        (secret.replace("aGVsbG8=", "topsecret!"), "data.AWS_ACCESS_KEY_ID: value is not base64"),
+        (secret.replace("topsecret", "12345678"), "stringData.AWS_SECRET_ACCESS_KEY: value is not a text"),
+        (secret.replace("AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEYID"), "did you mean \"AWS_ACCESS_KEY_ID\"?"),
+        (
+            secret.replace("stringData", "stringdata"),
+            "unknown field \"stringdata\": did you mean \"stringData\"?",
+        ),
+        (secret.replace("{name: s}", "{}"), "metadata.name"),
+    ] {
+        let error = parse_error(&format!("{wrong}---\n{HEAD}{spec}"));
+        assert!(error.contains(message), "{error}");
+        assert!(!error.contains("topsecret") && !error.contains("12345678"), "{error}");
+    }
+}
