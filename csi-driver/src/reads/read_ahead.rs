@@ -60,6 +60,11 @@ impl ReadAhead {
         self.next_range(size)
     }
 
+    /// Hears that a range was fetched only up to `end`, for want of memory: the rest is asked for again.
+    pub fn cut_short(&mut self, end: u64) {
+        self.ahead_to = self.ahead_to.min(end);
+    }
+
     /// The window in use, bytes.
     pub fn window_bytes(&self) -> u64 {
         self.window

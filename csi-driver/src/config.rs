@@ -1,0 +1,257 @@
+//! What was the mount process told to do? Arguments and environment, parsed once.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use millrace_api::dataset::sizes::ByteSize;
+use millrace_api::ids::{ParseId, VersionId};
+use millrace_api::keys::{Key, ParseKey};
+use millrace_api::placement::Membership;
+use millrace_daemon::logging::LogArgs;
+
+use crate::dataset_fs::Ownership;
+
+/// Default deadline of one read: longer than an outage of 30 s with room to recover; guess.
+const READ_DEADLINE: Duration = Duration::from_secs(120);
+
+/// Shows datasets as read-only file systems.
+#[derive(Debug, Parser)]
+#[command(name = "csi-driver", version, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands of the program.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Mount one version of a dataset and serve it until told to stop (SIGTERM) or unmounted.
+    ///
+    /// Root mounts by itself; other users need `fusermount3`. The index and, with a node store, everything read before
+    /// are kept in folders that outlive the process and may be shared by several mounts.
+    #[command(after_long_help = "Example:\n  csi-driver mount --dataset imagenet --version 6f1c... --mount-point /mnt/imagenet \
+        \\\n    --membership-file /state/membership.json --data-key-file /state/data.key --index-dir /state/indexes \
+        \\\n    --node-store /cache --node-store-quota 50Gi\n\nThe membership file is JSON: {\"epoch\": 1, \"workers\": \
+        [{\"name\": \"imagenet-0\", \"address\": \"10.0.0.7:7420\", \"weight\": 1}]}\nLater memberships are learned from the workers.")]
+    Mount(Box<MountArgs>),
+}
+
+/// Arguments of `mount`.
+#[derive(Debug, Args)]
+pub struct MountArgs {
+    /// Name of the dataset, as `df` and the log show it.
+    #[arg(long, env = "MILLRACE_DATASET")]
+    pub dataset: String,
+    /// The version to show: 32 hexadecimal digits.
+    #[arg(long, env = "MILLRACE_VERSION")]
+    pub version: String,
+    /// An empty folder to mount on. A dead mount of an earlier process is cleaned up first.
+    #[arg(long, value_name = "DIR")]
+    pub mount_point: PathBuf,
+    /// File with the workers to start with.
+    #[arg(long, env = "MILLRACE_MEMBERSHIP_FILE", value_name = "FILE")]
+    pub membership_file: PathBuf,
+    /// File with the data key, 64 hexadecimal digits.
+    #[arg(long, env = "MILLRACE_DATA_KEY_FILE", value_name = "FILE")]
+    pub data_key_file: PathBuf,
+    /// Folder for indexes; kept across restarts.
+    #[arg(long, env = "MILLRACE_INDEX_DIR", value_name = "DIR")]
+    pub index_dir: PathBuf,
+    /// Folder on this node to keep what was read; kept across restarts, shared by the mounts of a dataset.
+    #[arg(long, env = "MILLRACE_NODE_STORE", value_name = "DIR")]
+    pub node_store: Option<PathBuf>,
+    /// Most bytes to keep in the node store; 0 switches it off.
+    #[arg(long, env = "MILLRACE_NODE_STORE_QUOTA", value_name = "SIZE", default_value = "10Gi")]
+    pub node_store_quota: ByteSize,
+    /// Owner of all files.
+    #[arg(long, default_value_t = 0)]
+    pub uid: u32,
+    /// Group of all files.
+    #[arg(long, default_value_t = 0)]
+    pub gid: u32,
+    /// Permissions of files, octal.
+    #[arg(long, default_value = "0444", value_parser = parse_mode)]
+    pub file_mode: u16,
+    /// Permissions of folders, octal.
+    #[arg(long, default_value = "0555", value_parser = parse_mode)]
+    pub dir_mode: u16,
+    /// How long one read may wait for S3 before it fails with EIO, seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = READ_DEADLINE.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub read_deadline_seconds: u64,
+    /// Threads that serve the kernel's requests.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub fuse_threads: u16,
+    /// Where metrics, health and readiness are served. Port 0 takes a free one.
+    #[arg(long, env = "MILLRACE_ADMIN_ADDRESS", default_value = "127.0.0.1:0")]
+    pub admin_address: SocketAddr,
+    /// Write {"admin", "pid"} to this file as JSON once the mount is there.
+    #[arg(long, value_name = "FILE")]
+    pub addresses_file: Option<PathBuf>,
+    /// Logging.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Why an argument was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The version is not an id.
+    #[error("--version")]
+    Version {
+        /// What is wrong.
+        source: ParseId,
+    },
+    /// A file cannot be read.
+    #[error("{argument}: read {path:?}")]
+    ReadFile {
+        /// The argument that names it.
+        argument: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The key file holds no key.
+    #[error("--data-key-file {path:?}")]
+    ParseKey {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: ParseKey,
+    },
+    /// The membership file holds no membership.
+    #[error("--membership-file {path:?}: expected {{\"epoch\", \"workers\": [{{\"name\", \"address\", \"weight\"}}]}}")]
+    ParseMembership {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+}
+
+/// Where and how much a node keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeStore {
+    /// The folder.
+    pub dir: PathBuf,
+    /// Most bytes to keep; never 0.
+    pub quota_bytes: u64,
+}
+
+/// What the mount process was told, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Name of the dataset.
+    pub dataset: String,
+    /// The version to show.
+    pub version: VersionId,
+    /// Where to mount.
+    pub mount_point: PathBuf,
+    /// The workers to start with.
+    pub membership: Membership,
+    /// Key of the data port.
+    pub data_key: Key,
+    /// Folder for indexes.
+    pub index_dir: PathBuf,
+    /// Folder for what was read; `None` where it is switched off.
+    pub node_store: Option<NodeStore>,
+    /// Owner and permissions of everything.
+    pub ownership: Ownership,
+    /// How long one read may wait.
+    pub read_deadline: Duration,
+    /// Threads that serve the kernel's requests.
+    pub fuse_threads: usize,
+    /// Admin port as asked for.
+    pub admin_address: SocketAddr,
+    /// Where to write the addresses in use.
+    pub addresses_file: Option<PathBuf>,
+}
+
+impl Config {
+    /// Checks the arguments and reads the files that they name.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the argument or file, and the cure.
+    pub fn from_args(args: &MountArgs) -> Result<Self, ConfigError> {
+        let quota_bytes = args.node_store_quota.bytes();
+        let node_store = args.node_store.clone().filter(|_| quota_bytes > 0);
+        Ok(Self {
+            dataset: args.dataset.clone(),
+            version: args.version.parse().map_err(|source| ConfigError::Version { source })?,
+            mount_point: args.mount_point.clone(),
+            membership: read_membership(&args.membership_file)?,
+            data_key: read_key(&args.data_key_file)?,
+            index_dir: args.index_dir.clone(),
+            node_store: node_store.map(|dir| NodeStore { dir, quota_bytes }),
+            ownership: Ownership {
+                uid: args.uid,
+                gid: args.gid,
+                file_mode: args.file_mode,
+                dir_mode: args.dir_mode,
+            },
+            read_deadline: Duration::from_secs(args.read_deadline_seconds),
+            fuse_threads: usize::from(args.fuse_threads),
+            admin_address: args.admin_address,
+            addresses_file: args.addresses_file.clone(),
+        })
+    }
+}
+
+fn read_file(argument: &'static str, path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| ConfigError::ReadFile { argument, path: path.to_owned(), source })
+}
+
+fn read_key(path: &Path) -> Result<Key, ConfigError> {
+    Key::from_hex(&read_file("--data-key-file", path)?)
+        .map_err(|source| ConfigError::ParseKey { path: path.to_owned(), source })
+}
+
+fn read_membership(path: &Path) -> Result<Membership, ConfigError> {
+    serde_json::from_str(&read_file("--membership-file", path)?)
+        .map_err(|source| ConfigError::ParseMembership { path: path.to_owned(), source })
+}
+
+fn parse_mode(text: &str) -> Result<u16, String> {
+    u16::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777)
+        .ok_or_else(|| format!("{text:?} is no permission: give up to three octal digits, such as 0444"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(change: &[&str]) -> Result<Cli, clap::Error> {
+        let base = ["csi-driver", "mount", "--dataset", "d", "--version", "ab", "--mount-point", "/m"];
+        let files = ["--membership-file", "/f", "--data-key-file", "/k", "--index-dir", "/i"];
+        Cli::try_parse_from(base.iter().chain(&files).chain(change))
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+        assert!(parse(&[]).is_ok());
+    }
+
+    #[test]
+    fn a_mode_that_is_not_octal_is_refused_with_the_right_form() {
+        let error = parse(&["--file-mode", "rw"]).unwrap_err().to_string();
+        assert!(error.contains("rw") && error.contains("0444"), "{error}");
+        assert!(parse(&["--dir-mode", "1777"]).is_err());
+    }
+
+    #[test]
+    fn a_membership_file_of_another_form_is_refused_with_the_right_one() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "[]").unwrap();
+        let error = read_membership(file.path()).unwrap_err().to_string();
+        assert!(error.contains("\"epoch\""), "{error}");
+        std::fs::write(file.path(), r#"{"epoch": 3, "workers": [{"name": "a", "address": "h:1", "weight": 2}]}"#).unwrap();
+        assert_eq!(read_membership(file.path()).unwrap().epoch, 3);
+    }
+}

@@ -1,0 +1,183 @@
+//! How do the kernel's requests become questions to tree and reader?
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use millrace_api::block::LARGE_OBJECT_BYTES;
+use millrace_fuse_session::{
+    Attr, Caller, DirBuffer, DirPlusBuffer, Entry, Errno, FileHandle, Filesystem, Lookup, NodeId, OpenMode, Opened,
+    OpenedDir, ReadReply, ReadRequest, Statfs,
+};
+use millrace_store::index_file::IndexFile;
+use parking_lot::Mutex;
+
+use super::tree::{Ownership, Tree, XATTRS};
+use crate::reads::{ReadAhead, Reader};
+
+/// How long the kernel may believe names and attributes: a version never changes.
+const TTL: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The handle of files that need no read-ahead.
+const NO_HANDLE: FileHandle = FileHandle(0);
+
+thread_local! {
+    /// Each FUSE thread reads from the node store into a buffer of its own; at most one request, 1 MiB and a chunk.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// One dataset version as a file system.
+#[derive(Debug)]
+pub struct DatasetFs {
+    index: Arc<IndexFile>,
+    ownership: Ownership,
+    reader: Arc<Reader>,
+    /// Largest read-ahead window of one open file, bytes.
+    ahead_limit_bytes: u64,
+    /// Open large files; bounded by the kernel's limit on open files.
+    handles: Mutex<HashMap<u64, Arc<Mutex<ReadAhead>>>>,
+    next_handle: AtomicU64,
+}
+
+impl DatasetFs {
+    /// Shows `index` with the bytes that `reader` gives.
+    pub fn new(index: Arc<IndexFile>, ownership: Ownership, reader: Arc<Reader>, ahead_limit_bytes: u64) -> Self {
+        Self {
+            index,
+            ownership,
+            reader,
+            ahead_limit_bytes,
+            handles: Mutex::default(),
+            next_handle: AtomicU64::new(1),
+        }
+    }
+
+    fn tree(&self) -> Tree<'_> {
+        Tree::new(self.index.view(), self.ownership)
+    }
+}
+
+impl Filesystem for DatasetFs {
+    fn lookup(&self, _caller: &Caller, parent: NodeId, name: &[u8]) -> Result<Lookup, Errno> {
+        Ok(match self.tree().lookup(parent.0, name)? {
+            Some(attr) => Lookup::Found(entry(attr)),
+            None => Lookup::Absent { ttl: TTL },
+        })
+    }
+
+    fn getattr(&self, _caller: &Caller, node: NodeId, _fh: Option<FileHandle>) -> Result<(Attr, Duration), Errno> {
+        Ok((self.tree().attr(node.0)?, TTL))
+    }
+
+    fn open(&self, _caller: &Caller, node: NodeId, flags: u32) -> Result<Opened, Errno> {
+        let tree = self.tree();
+        let file = tree.file(node.0)?;
+        if flags & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32 {
+            return Err(Errno::ROFS);
+        }
+        let size = tree.index().file(file).ok_or(Errno::STALE)?.size;
+        let mode = OpenMode::Cached { keep: true };
+        if size < LARGE_OBJECT_BYTES {
+            return Ok(Opened { fh: NO_HANDLE, mode });
+        }
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        let state = Arc::new(Mutex::new(ReadAhead::new(self.ahead_limit_bytes)));
+        self.handles.lock().insert(handle, state);
+        Ok(Opened { fh: FileHandle(handle), mode })
+    }
+
+    fn read(&self, _caller: &Caller, request: ReadRequest, reply: ReadReply) {
+        let file = match self.tree().file(request.node.0) {
+            Ok(file) => file,
+            Err(errno) => return reply.error(errno),
+        };
+        let ahead = match request.fh {
+            NO_HANDLE => None,
+            FileHandle(handle) => self.handles.lock().get(&handle).cloned(),
+        };
+        BUFFER.with_borrow_mut(|buffer| {
+            self.reader.read(file, request.offset, ahead.as_deref(), buffer, reply);
+        });
+    }
+
+    fn release(&self, _node: NodeId, fh: FileHandle) {
+        if fh != NO_HANDLE {
+            self.handles.lock().remove(&fh.0);
+        }
+    }
+
+    fn opendir(&self, _caller: &Caller, node: NodeId) -> Result<OpenedDir, Errno> {
+        self.tree().dir(node.0)?;
+        Ok(OpenedDir { fh: NO_HANDLE, is_cacheable: true })
+    }
+
+    fn readdir(
+        &self,
+        _caller: &Caller,
+        node: NodeId,
+        _fh: FileHandle,
+        offset: u64,
+        buffer: &mut DirBuffer,
+    ) -> Result<(), Errno> {
+        for listed in self.tree().list(node.0, offset)? {
+            if !buffer.push(listed.ino, listed.kind, listed.name, listed.next_offset) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn readdirplus(
+        &self,
+        _caller: &Caller,
+        node: NodeId,
+        _fh: FileHandle,
+        offset: u64,
+        buffer: &mut DirPlusBuffer,
+    ) -> Result<(), Errno> {
+        let tree = self.tree();
+        for listed in tree.list(node.0, offset)? {
+            let has_room = match listed.name {
+                b"." | b".." => buffer.push_name(listed.ino, listed.kind, listed.name, listed.next_offset),
+                name => buffer.push(&entry(tree.attr(listed.ino)?), name, listed.next_offset),
+            };
+            if !has_room {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn statfs(&self, _caller: &Caller, _node: NodeId) -> Result<Statfs, Errno> {
+        Ok(self.tree().statfs())
+    }
+
+    fn getxattr(&self, _caller: &Caller, node: NodeId, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        let tree = self.tree();
+        // Directories have none.
+        let file = tree.file(node.0).map_err(|_| Errno::NODATA)?;
+        let index = tree.index();
+        let value = match name {
+            b"user.millrace.etag" => index.etag(file).map(|etag| etag.into_owned().into_bytes()),
+            b"user.millrace.key" => index.key(file),
+            b"user.millrace.version" => Some(index.version_id().to_string().into_bytes()),
+            b"user.millrace.cached" => self.reader.stored_percent(file).map(|share| share.to_string().into_bytes()),
+            _ => None,
+        };
+        value.ok_or(Errno::NODATA)
+    }
+
+    fn listxattr(&self, _caller: &Caller, node: NodeId) -> Result<Vec<Vec<u8>>, Errno> {
+        match self.tree().file(node.0) {
+            Ok(_) => Ok(XATTRS.map(|name| name.as_bytes().to_vec()).to_vec()),
+            Err(Errno::ISDIR) => Ok(Vec::new()),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+fn entry(attr: Attr) -> Entry {
+    Entry { node: NodeId(attr.ino), generation: 0, attr, entry_ttl: TTL, attr_ttl: TTL }
+}

@@ -1,0 +1,7 @@
+//! How is a dataset version shown as a file system?
+
+mod adapter;
+mod tree;
+
+pub use adapter::DatasetFs;
+pub use tree::{Listed, Ownership, Tree, XATTRS};

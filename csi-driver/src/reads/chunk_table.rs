@@ -1,0 +1,243 @@
+//! Which chunks are in memory or on their way, and who waits for them?
+//!
+//! Single flight for the mount process: the first reader that needs an absent chunk *claims* it and must fetch it;
+//! others wait for the same fetch. A chunk that has arrived stays in memory until it is in the node store, or, where it
+//! cannot be stored, until newer chunks need the room.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrace_transport::client::ReadError;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// Identifies a chunk of the mounted version: the file's number in the index, and the chunk of the file.
+type ChunkKey = (u32, u32);
+
+/// The chunks of one mount that are in memory or being fetched.
+#[derive(Debug)]
+pub struct ChunkTable {
+    state: Mutex<State>,
+    /// Most bytes of arrived chunks to keep that could not be stored.
+    keep_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    chunks: HashMap<ChunkKey, Slot>,
+    /// Kept chunks, oldest first; may name chunks that are gone.
+    kept: VecDeque<ChunkKey>,
+    kept_bytes: usize,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Pending(Vec<Arc<Wait>>),
+    Arrived { bytes: Bytes, is_kept: bool },
+}
+
+/// What a reader gets when it asks for a range of chunks.
+#[derive(Debug)]
+pub struct Claim {
+    /// The reader's own wait; done at once if nothing had to be waited for.
+    pub wait: Arc<Wait>,
+    /// Runs of chunks that nobody fetches yet: the caller must fetch each and publish or fail it.
+    pub to_fetch: Vec<Range<u32>>,
+    /// Chunks that somebody else fetches already.
+    pub joined: u32,
+}
+
+/// One reader's wait for a range of chunks; collects them as they arrive.
+#[derive(Debug)]
+pub struct Wait {
+    first: u32,
+    progress: Mutex<Progress>,
+    arrived: Notify,
+}
+
+#[derive(Debug)]
+struct Progress {
+    chunks: Vec<Option<Bytes>>,
+    missing: usize,
+    error: Option<ReadError>,
+}
+
+impl ChunkTable {
+    /// Makes an empty table that keeps at most `keep_bytes` of chunks that could not be stored.
+    pub fn new(keep_bytes: usize) -> Self {
+        Self { state: Mutex::default(), keep_bytes }
+    }
+
+    /// Asks for the chunks of `range` that `skip` does not name, for a reader that will wait for them.
+    pub fn claim(&self, file: u32, range: Range<u32>, is_stored: impl Fn(u32) -> bool) -> Claim {
+        let mut wait = Progress { chunks: vec![None; range.len()], missing: 0, error: None };
+        let mut to_fetch: Vec<Range<u32>> = Vec::new();
+        let mut pending = Vec::new();
+        let mut joined = 0;
+        let mut state = self.state.lock();
+        for (i, chunk) in range.clone().enumerate() {
+            match state.chunks.get(&(file, chunk)) {
+                Some(Slot::Arrived { bytes, .. }) => wait.chunks[i] = Some(bytes.clone()),
+                Some(Slot::Pending(_)) => {
+                    joined += 1;
+                    pending.push(chunk);
+                }
+                None if is_stored(chunk) => {}
+                None => {
+                    pending.push(chunk);
+                    extend_runs(&mut to_fetch, chunk);
+                    state.chunks.insert((file, chunk), Slot::Pending(Vec::new()));
+                }
+            }
+        }
+        wait.missing = pending.len();
+        let wait = Arc::new(Wait { first: range.start, progress: Mutex::new(wait), arrived: Notify::new() });
+        for chunk in pending {
+            if let Some(Slot::Pending(waits)) = state.chunks.get_mut(&(file, chunk)) {
+                waits.push(wait.clone());
+            }
+        }
+        Claim { wait, to_fetch, joined }
+    }
+
+    /// Claims the absent chunks of `range` for a fetch that nobody waits for, at most `limit` of them.
+    pub fn claim_ahead(
+        &self,
+        file: u32,
+        range: Range<u32>,
+        limit: usize,
+        is_stored: impl Fn(u32) -> bool,
+    ) -> Vec<Range<u32>> {
+        let mut runs = Vec::new();
+        let mut state = self.state.lock();
+        let absent = range.filter(|&chunk| !state.chunks.contains_key(&(file, chunk)) && !is_stored(chunk));
+        for chunk in absent.take(limit).collect::<Vec<_>>() {
+            extend_runs(&mut runs, chunk);
+            state.chunks.insert((file, chunk), Slot::Pending(Vec::new()));
+        }
+        runs
+    }
+
+    /// Hands a chunk that has arrived to all who wait for it, and keeps it until [`release`](Self::release) or
+    /// [`keep`](Self::keep).
+    pub fn publish(&self, file: u32, chunk: u32, bytes: Bytes) {
+        let arrived = Slot::Arrived { bytes: bytes.clone(), is_kept: false };
+        let before = self.state.lock().chunks.insert((file, chunk), arrived);
+        if let Some(Slot::Pending(waits)) = before {
+            waits.iter().for_each(|wait| wait.put(chunk, bytes.clone()));
+        }
+    }
+
+    /// Ends the wait for claimed chunks that could not be fetched; chunks that have arrived are left alone.
+    pub fn fail(&self, file: u32, range: Range<u32>, error: &ReadError) {
+        let mut state = self.state.lock();
+        for chunk in range {
+            if let Some(Slot::Pending(_)) = state.chunks.get(&(file, chunk))
+                && let Some(Slot::Pending(waits)) = state.chunks.remove(&(file, chunk))
+            {
+                waits.iter().for_each(|wait| wait.fail(error));
+            }
+        }
+    }
+
+    /// Forgets arrived chunks that are in the node store now.
+    pub fn release(&self, file: u32, range: Range<u32>) {
+        let mut state = self.state.lock();
+        for chunk in range {
+            if let Some(Slot::Arrived { is_kept: false, .. }) = state.chunks.get(&(file, chunk)) {
+                state.chunks.remove(&(file, chunk));
+            }
+        }
+    }
+
+    /// Keeps arrived chunks that could not be stored, and forgets the oldest kept ones over the bound.
+    pub fn keep(&self, file: u32, range: Range<u32>) {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        for chunk in range {
+            if let Some(Slot::Arrived { bytes, is_kept }) = state.chunks.get_mut(&(file, chunk))
+                && !*is_kept
+            {
+                *is_kept = true;
+                state.kept_bytes += bytes.len();
+                state.kept.push_back((file, chunk));
+            }
+        }
+        while state.kept_bytes > self.keep_bytes
+            && let Some(key) = state.kept.pop_front()
+        {
+            if let Some(Slot::Arrived { bytes, is_kept: true }) = state.chunks.get(&key) {
+                state.kept_bytes -= bytes.len();
+                state.chunks.remove(&key);
+            }
+        }
+    }
+
+    /// How many chunks are in memory or on their way.
+    pub fn len(&self) -> usize {
+        self.state.lock().chunks.len()
+    }
+
+    /// Whether nothing is in memory or on its way.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Wait {
+    /// Waits until every pending chunk has arrived or one has failed.
+    ///
+    /// # Errors
+    /// The error of the first chunk that could not be fetched.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is lost, what arrives later is kept.
+    pub async fn done(&self) -> Result<(), ReadError> {
+        loop {
+            let arrived = self.arrived.notified();
+            {
+                let progress = self.progress.lock();
+                if let Some(error) = &progress.error {
+                    return Err(error.clone());
+                }
+                if progress.missing == 0 {
+                    return Ok(());
+                }
+            }
+            arrived.await;
+        }
+    }
+
+    /// The chunks in order; `None` for those that were in the store when the wait began.
+    pub fn take(&self) -> Vec<Option<Bytes>> {
+        std::mem::take(&mut self.progress.lock().chunks)
+    }
+
+    fn put(&self, chunk: u32, bytes: Bytes) {
+        let mut progress = self.progress.lock();
+        if let Some(slot) = progress.chunks.get_mut((chunk - self.first) as usize)
+            && slot.is_none()
+        {
+            *slot = Some(bytes);
+            progress.missing -= 1;
+        }
+        if progress.missing == 0 {
+            self.arrived.notify_waiters();
+        }
+    }
+
+    fn fail(&self, error: &ReadError) {
+        self.progress.lock().error.get_or_insert_with(|| error.clone());
+        self.arrived.notify_waiters();
+    }
+}
+
+/// Adds a chunk, larger than all before, to a list of runs.
+fn extend_runs(runs: &mut Vec<Range<u32>>, chunk: u32) {
+    match runs.last_mut() {
+        Some(run) if run.end == chunk => run.end += 1,
+        _ => runs.push(chunk..chunk + 1),
+    }
+}

@@ -1,0 +1,12 @@
+//! How do the bytes of a file get from the node store or the workers to a reader?
+
+mod assemble;
+mod chunk_table;
+mod errno;
+mod fetch;
+mod read_ahead;
+mod reader;
+
+pub use errno::errno_of;
+pub use read_ahead::ReadAhead;
+pub use reader::{Reader, ReaderConfig};

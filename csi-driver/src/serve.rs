@@ -1,0 +1,204 @@
+//! How does a mount process come up, serve and end?
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use millrace_api::ids::VersionId;
+use millrace_daemon::admin::{Admin, AdminPort, BuildInfo};
+use millrace_daemon::readiness::Readiness;
+use millrace_daemon::shutdown::Tasks;
+use millrace_daemon::{open_files, process_metrics};
+use millrace_fuse_session::{MetricsSnapshot, Running, Session, Wanted};
+use millrace_store::index_file::IndexFile;
+use millrace_store::{Eviction, Limits, Medium, Store, StoreConfig, TierConfig};
+use millrace_transport::client::{Client, ClientConfig, DEFAULT_CONNECTIONS, Timing};
+use parking_lot::Mutex;
+use prometheus::Registry;
+use tokio::time::Instant;
+
+use crate::config::{Config, NodeStore};
+use crate::dataset_fs::DatasetFs;
+use crate::metrics::{ReadCounters, Snapshots};
+use crate::mount::attach::{DeadMount, Method, Mount, attach};
+use crate::mount::options::MountOptions;
+use crate::mount::read_ahead;
+use crate::reads::{Reader, ReaderConfig};
+
+/// Deadline of each mount syscall and of INIT; both take microseconds unless something is wedged. Guess.
+const MOUNT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long to ask workers for an index: they may themselves be fetching it.
+const INDEX_DEADLINE: Duration = Duration::from_secs(120);
+
+/// Kernel read-ahead, KiB: one request of the largest size.
+const KERNEL_READ_AHEAD_KIB: u32 = 1024;
+
+/// Largest read-ahead window of one open file, bytes: six blocks of the default size in flight fill 400 MB/s at 130 ms.
+const AHEAD_LIMIT_BYTES: u64 = 48 << 20;
+
+/// Most bytes fetched ahead and not yet stored, over all open files: most of the 128 MiB that the process may use.
+const AHEAD_BYTES: usize = 56 << 20;
+
+/// Most bytes kept in memory where there is no node store or it is full.
+const KEEP_BYTES: usize = 32 << 20;
+
+/// Descriptors needed at least: the node store's open files, connections, and some to spare.
+const OPEN_FILES: u64 = 2048;
+
+/// Mounts and serves until told to stop, or until somebody else unmounts.
+///
+/// # Errors
+/// With a message for the user: what could not be done, and the cause.
+pub async fn serve(config: Config) -> anyhow::Result<()> {
+    open_files::raise(OPEN_FILES)?;
+    let registry = Registry::new();
+    let readiness = Readiness::new();
+    let mounted = readiness.condition("mounted", "starting");
+    let build = BuildInfo::new("csi-driver");
+    build.register(&registry)?;
+    process_metrics::register(&registry, Path::new("/"))?;
+    let tasks = Tasks::new();
+    let admin = AdminPort::bind(config.admin_address).await?;
+    let admin_address = admin.address();
+    let (token, content) = (tasks.token(), Admin { registry: registry.clone(), readiness, build });
+    tasks.spawn_essential("admin port", async move { Ok(admin.serve(content, token).await?) });
+
+    let client = Client::new(ClientConfig {
+        key: config.data_key.clone(),
+        name: client_name(&config.dataset),
+        membership: config.membership.clone(),
+        connections_per_worker: DEFAULT_CONNECTIONS,
+        timing: Timing::default(),
+    });
+    let index = Arc::new(open_index(&client, &config.index_dir, config.version).await?);
+    let store = config.node_store.as_ref().map(open_store).transpose()?;
+    let session = Arc::new(Mutex::new(None::<Running>));
+    let snapshot = session.clone();
+    let snapshot = move || -> Option<MetricsSnapshot> { snapshot.lock().as_ref().map(Running::metrics) };
+    Snapshots::register(&registry, snapshot, store.clone())?;
+    let reader = Reader::new(ReaderConfig {
+        index: index.clone(),
+        store,
+        client,
+        deadline: config.read_deadline,
+        ahead_bytes: AHEAD_BYTES,
+        keep_bytes: KEEP_BYTES,
+        runtime: tokio::runtime::Handle::current(),
+        counters: ReadCounters::register(&registry)?,
+    });
+    let file_system = DatasetFs::new(index, config.ownership, reader.clone(), AHEAD_LIMIT_BYTES);
+    let (mount, running) = mount(&config, file_system).await?;
+    *session.lock() = Some(running);
+    mounted.met();
+    tracing::info!(dataset = config.dataset, version = %config.version, mount_point = %config.mount_point.display(), "mounted");
+    if let Some(path) = &config.addresses_file {
+        let content = serde_json::json!({ "admin": admin_address.to_string(), "pid": std::process::id() });
+        write_atomically(path, &content.to_string()).with_context(|| format!("write --addresses-file {path:?}"))?;
+    }
+
+    let watched = session.clone();
+    let token = tasks.token();
+    tasks.spawn("unmount watch", async move {
+        // The session's threads end by themselves when somebody unmounts; there is nothing to wait on but their end.
+        let mut ticks = tokio::time::interval(Duration::from_millis(200));
+        while !token.is_cancelled() {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = token.cancelled() => return,
+            }
+            if watched.lock().as_ref().is_none_or(Running::is_ended) {
+                tracing::info!("unmounted by somebody else");
+                token.cancel();
+            }
+        }
+    });
+    let stopped = tasks.run_until_stopped().await;
+    tokio::task::spawn_blocking(move || unmount(mount, session.lock().take())).await??;
+    // What is being fetched has no reader any more; what is being stored is safe to lose.
+    drop(reader);
+    Ok(stopped?)
+}
+
+/// Who connects, as the workers log it.
+fn client_name(dataset: &str) -> String {
+    let node = std::env::var("MILLRACE_NODE").or_else(|_| std::env::var("HOSTNAME")).unwrap_or_default();
+    format!("mount/{dataset}@{node}#{}", std::process::id())
+}
+
+/// Opens the index from the folder, or fetches it from the workers first.
+async fn open_index(client: &Client, dir: &Path, version: VersionId) -> anyhow::Result<IndexFile> {
+    std::fs::create_dir_all(dir).with_context(|| format!("make --index-dir {dir:?}"))?;
+    match open_verified(dir, version).await {
+        Ok(index) => return Ok(index),
+        Err(error) => tracing::info!(%version, reason = %error, "index is not here yet, fetching it from the workers"),
+    }
+    let fetched = dir.join(format!("{version}.{}.fetched", std::process::id()));
+    let result = fetch_index(client, dir, version, &fetched).await;
+    // Gone after a successful install; otherwise half a file is of no use to anybody.
+    let _ = std::fs::remove_file(&fetched);
+    result
+}
+
+async fn fetch_index(client: &Client, dir: &Path, version: VersionId, fetched: &Path) -> anyhow::Result<IndexFile> {
+    client.fetch_index(version, fetched, Instant::now() + INDEX_DEADLINE).await?;
+    let (dir, fetched) = (dir.to_owned(), fetched.to_owned());
+    Ok(tokio::task::spawn_blocking(move || IndexFile::install(&dir, &fetched, version)).await??)
+}
+
+/// A damaged index is found here, not as wrong names later: a read error under the map kills the process, and its
+/// successor must not serve before it has looked.
+async fn open_verified(dir: &Path, version: VersionId) -> anyhow::Result<IndexFile> {
+    let dir = dir.to_owned();
+    tokio::task::spawn_blocking(move || -> anyhow::Result<IndexFile> { Ok(IndexFile::open(&dir, version)?) }).await?
+}
+
+fn open_store(node_store: &NodeStore) -> anyhow::Result<Store> {
+    let NodeStore { dir, quota_bytes } = node_store;
+    let tier = TierConfig { dir: dir.clone(), medium: Medium::Disk, quota_bytes: *quota_bytes };
+    Ok(Store::open(StoreConfig {
+        tiers: vec![tier],
+        eviction: Eviction::Lru,
+        limits: Limits { read_through_percent: 0, ..Limits::default() },
+        ..StoreConfig::default()
+    })?)
+}
+
+async fn mount(config: &Config, file_system: DatasetFs) -> anyhow::Result<(Mount, Running)> {
+    let (point, threads) = (config.mount_point.clone(), config.fuse_threads);
+    let options = MountOptions { source: format!("millrace:{}", config.dataset), is_shared: true };
+    let mount = move || -> anyhow::Result<(Mount, Running)> {
+        let attached = attach(&point, &options, Method::Auto, DeadMount::Clean, MOUNT_DEADLINE)?;
+        let session = Session::negotiate(attached.device, &Wanted::default(), MOUNT_DEADLINE)?;
+        if let Some(device) = attached.mount.device()
+            && let Err(error) = read_ahead::set(device, KERNEL_READ_AHEAD_KIB)
+        {
+            tracing::warn!(error = %error, "kernel read-ahead stays small");
+        }
+        Ok((attached.mount, session.run(threads, Arc::new(file_system))?))
+    };
+    tokio::task::spawn_blocking(mount).await?
+}
+
+/// Takes the mount away, then waits for the threads that served it.
+fn unmount(mount: Mount, running: Option<Running>) -> anyhow::Result<()> {
+    let is_ended = running.as_ref().is_none_or(Running::is_ended);
+    if is_ended {
+        // Somebody else has unmounted; unmounting again would hit whatever is there now.
+        mount.forget();
+    } else {
+        mount.unmount()?;
+    }
+    if let Some(running) = running {
+        running.stop();
+        running.join();
+    }
+    Ok(())
+}
+
+fn write_atomically(path: &Path, content: &str) -> std::io::Result<()> {
+    let partial = path.with_extension("partial");
+    std::fs::write(&partial, content)?;
+    std::fs::rename(&partial, path)
+}
