@@ -13,7 +13,11 @@ const MAX_BYTES: u32 = 1024 * 1024;
 
 /// Room for the entries of one READDIR.
 #[derive(Debug)]
-pub struct DirBuffer(Room);
+pub struct DirBuffer {
+    room: Room,
+    /// Put before each name: nothing, or no attributes in the form of READDIRPLUS.
+    before: &'static [u8],
+}
 
 /// Room for the entries of one READDIRPLUS: names with attributes.
 ///
@@ -23,7 +27,12 @@ pub struct DirPlusBuffer(Room);
 
 impl DirBuffer {
     pub(crate) fn new(size: u32) -> Self {
-        Self(Room::new(size))
+        Self { room: Room::new(size), before: &[] }
+    }
+
+    /// Makes room for names alone in an answer to READDIRPLUS.
+    pub(crate) fn new_plus(size: u32) -> Self {
+        Self { room: Room::new(size), before: &[0; size_of::<EntryOut>()] }
     }
 
     /// Adds a name; `false` when it does not fit, which ends the answer.
@@ -32,11 +41,11 @@ impl DirBuffer {
     /// name that the kernel would refuse with the whole answer (empty, above 1,024 bytes, with a slash or a zero byte)
     /// is left out.
     pub fn push(&mut self, ino: u64, kind: Kind, name: &[u8], next_offset: u64) -> bool {
-        self.0.push(&[], ino, kind, name, next_offset)
+        self.room.push(self.before, ino, kind, name, next_offset)
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0.bytes
+        &self.room.bytes
     }
 }
 

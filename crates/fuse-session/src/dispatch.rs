@@ -131,8 +131,15 @@ fn serve_query<F: Filesystem>(
         }
         Query::Readdirplus { fh, offset, size } => {
             let mut buffer = DirPlusBuffer::new(size);
-            let listed = file_system.readdirplus(caller, node, fh, offset, &mut buffer);
-            pending.bytes(listed.map(|()| buffer.bytes()));
+            match file_system.readdirplus(caller, node, fh, offset, &mut buffer) {
+                // The kernel would take ENOSYS for the listing's own error.
+                Err(Errno::NOSYS) => {
+                    let mut buffer = DirBuffer::new_plus(size);
+                    let listed = file_system.readdir(caller, node, fh, offset, &mut buffer);
+                    pending.bytes(listed.map(|()| buffer.bytes()));
+                }
+                listed => pending.bytes(listed.map(|()| buffer.bytes())),
+            }
         }
         Query::Releasedir { fh } => {
             file_system.releasedir(node, fh);

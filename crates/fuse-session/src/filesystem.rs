@@ -169,7 +169,7 @@ pub trait Filesystem: Send + Sync + 'static {
     /// Lists names with attributes; comes only when readdirplus was negotiated.
     ///
     /// # Errors
-    /// Any; ENOSYS makes the kernel list names alone.
+    /// Any; ENOSYS, the default, has [`Filesystem::readdir`] list names alone.
     fn readdirplus(
         &self,
         _caller: &Caller,
