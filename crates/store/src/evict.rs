@@ -1,0 +1,301 @@
+//! What goes when a tier is full?
+//!
+//! First content that no version in use needs, then what was read through for others, then, only where the store is
+//! LRU, the blocks that were not read for the longest time. A search looks at the sidecars of the whole tier and
+//! remembers the first of that order; who needs room takes from its head until there is enough.
+
+use std::collections::BinaryHeap;
+use std::io;
+use std::sync::Arc;
+
+use millrace_api::block::CHUNK_BYTES;
+use millrace_api::ids::ContentId;
+
+use crate::admit::{Ask, admit};
+use crate::config::Eviction;
+use crate::open_file::{LEASE_STAMPS, LockedFile, OpenFile};
+use crate::recount::contents;
+use crate::sidecar::{MARK_UNUSED, PAGE_BYTES, Record};
+use crate::stats::{NotKept, add};
+use crate::tier::{Opened, Purpose, Tier, open_pair};
+use crate::usage::Held;
+
+/// Blocks remembered by one search: 32 GiB of blocks of the default size, so that a search over a hundred thousand
+/// files (half a second) comes once in minutes.
+const VICTIMS: usize = 4096;
+
+/// A search takes at most this part of the LRU blocks, so that their order is not stale when their turn comes.
+const LRU_PART: usize = 8;
+
+/// Searches for one write that needs room: a second one where the blocks of the first were used meanwhile.
+const MAX_SEARCHES: u32 = 2;
+
+/// Room made at once beyond what is needed: this part of the quota.
+const BATCH_PART: u64 = 256;
+
+/// Why room is wanted, and how much.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub reason: NotKept,
+    pub ask: Ask,
+}
+
+/// In which order blocks go; smaller first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Unused,
+    ReadThrough,
+    LeastRecent,
+}
+
+/// A block that may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Victim {
+    rank: Rank,
+    stamp: u32,
+    content: ContentId,
+    block: u32,
+}
+
+/// What the last searches found, for each class: blocks of the owned share, and those read through for others.
+#[derive(Debug, Default)]
+pub(crate) struct Victims {
+    owned: Queue,
+    read_through: Queue,
+}
+
+/// Blocks of one class, the first to go at the end.
+#[derive(Debug, Default)]
+struct Queue {
+    blocks: Vec<Victim>,
+    /// What the usage record said when a search last found nothing, and when that was.
+    none_at: Option<(u64, u64)>,
+}
+
+impl Tier {
+    /// Evicts until there is room or nothing may go; true if it is worth trying again.
+    pub(crate) fn make_room(&self, wanted: &Wanted) -> bool {
+        let Wanted { reason, ask } = wanted;
+        let mut victims = self.victims.lock();
+        let Victims { owned, read_through } = &mut *victims;
+        let queues = match reason {
+            // Each class has its own share, so room for one comes from its own blocks.
+            NotKept::Quota if ask.is_read_through => vec![(read_through, true)],
+            NotKept::Quota => vec![(owned, false)],
+            NotKept::Files | NotKept::FreeSpace | NotKept::FreeInodes | NotKept::NoSpace => {
+                vec![(read_through, true), (owned, false)]
+            }
+            NotKept::Disabled | NotKept::ReadOnly | NotKept::Io | NotKept::Busy | NotKept::Invalid => {
+                return false;
+            }
+        };
+        let mut freed = Held::default();
+        for (queue, is_read_through) in queues {
+            self.empty(queue, is_read_through, wanted, &mut freed);
+        }
+        if freed == Held::default() {
+            return false;
+        }
+        self.end_pause();
+        true
+    }
+
+    /// Evicts from one queue, and fills it by a search when it is empty.
+    fn empty(&self, queue: &mut Queue, is_read_through: bool, wanted: &Wanted, freed: &mut Held) {
+        let mut searches = 0;
+        while !self.is_enough(wanted, freed) {
+            if let Some(victim) = queue.blocks.pop() {
+                if let Some(gone) = self.evict(&victim) {
+                    freed.bytes += gone.bytes;
+                    freed.files += gone.files;
+                }
+                continue;
+            }
+            let held = self.held();
+            let now = (held.changes ^ held.read_through_bytes.rotate_left(32), self.clock.millis());
+            // A least recent block may have come out of its lease meanwhile, so an LRU store looks again after it.
+            let is_same = queue.none_at.is_some_and(|(changes, millis)| {
+                changes == now.0
+                    && (self.eviction == Eviction::Never || now.1 < millis + 256 * u64::from(LEASE_STAMPS))
+            });
+            if searches == MAX_SEARCHES || is_same {
+                return;
+            }
+            searches += 1;
+            queue.blocks = self.search(is_read_through);
+            queue.none_at = queue.blocks.is_empty().then_some(now);
+        }
+    }
+
+    /// Whether what was freed covers what is wanted, and a batch more.
+    fn is_enough(&self, wanted: &Wanted, freed: &Held) -> bool {
+        let batch_bytes = self.config.quota_bytes / BATCH_PART;
+        match wanted.reason {
+            NotKept::Quota => {
+                freed.bytes >= batch_bytes && admit(&self.held(), &self.bounds, &wanted.ask).is_ok()
+            }
+            NotKept::Files | NotKept::FreeInodes => freed.files >= wanted.ask.files.max(1),
+            _ => freed.bytes >= wanted.ask.bytes.max(batch_bytes),
+        }
+    }
+
+    /// The blocks of a class that may go, the first to go last.
+    fn search(&self, is_read_through: bool) -> Vec<Victim> {
+        let mut first = BinaryHeap::new();
+        let mut least_recent = 0;
+        for content in contents(&self.config.dir) {
+            // Beside the open files, which a search of all would otherwise push out.
+            let Ok(Opened::File(open)) = open_pair(&self.paths(content), content) else { continue };
+            let Ok(records) = open.records() else { continue };
+            for victim in
+                victims_of(content, &records, open.is_marked(MARK_UNUSED), self.eviction, is_read_through)
+            {
+                least_recent += usize::from(victim.rank == Rank::LeastRecent);
+                first.push(victim);
+                if first.len() > VICTIMS {
+                    first.pop();
+                }
+            }
+        }
+        let mut victims = first.into_sorted_vec();
+        let sooner = victims.partition_point(|victim| victim.rank < Rank::LeastRecent);
+        victims.truncate(sooner + least_recent.div_ceil(LRU_PART));
+        victims.reverse();
+        victims
+    }
+
+    /// Evicts one block, unless it was used since the search; what that freed.
+    fn evict(&self, victim: &Victim) -> Option<Held> {
+        let open = self.open_content(victim.content, Purpose::Look)?;
+        let gone = match self.evict_open(&open, victim) {
+            Ok(gone) => gone?,
+            Err(reason) => {
+                tracing::debug!(content = %victim.content, block = victim.block, ?reason, "block not evicted");
+                return None;
+            }
+        };
+        add(&self.counters.evicted_blocks, 1);
+        add(&self.counters.evicted_bytes, gone.bytes);
+        Some(gone)
+    }
+
+    fn evict_open(&self, open: &Arc<OpenFile>, victim: &Victim) -> Result<Option<Held>, NotKept> {
+        let io = |error: io::Error| NotKept::of_io(&error);
+        let Some(locked) = open.try_lock()? else { return Ok(None) };
+        if !open.is_linked() {
+            self.open_files.remove(open);
+            return Ok(None);
+        }
+        let records = open.records().map_err(io)?;
+        let is_unused = open.reread_mark(MARK_UNUSED).map_err(io)?;
+        let Some(record) = records.get(victim.block as usize) else { return Ok(None) };
+        if rank(record, is_unused, self.eviction) != Some(victim.rank) {
+            return Ok(None);
+        }
+        let is_last = (0..).zip(&records).all(|(block, record)| block == victim.block || record.pages == 0);
+        if victim.rank == Rank::Unused {
+            return self.remove(&locked).map(Some);
+        }
+        if record.stamp != victim.stamp {
+            return Ok(None);
+        }
+        if is_last {
+            return self.remove(&locked).map(Some);
+        }
+        if self.stamp().saturating_sub(record.stamp) < LEASE_STAMPS {
+            return Ok(None);
+        }
+        self.clear_block(&locked, victim.block, *record)
+    }
+
+    /// Takes one block out of a file that keeps others.
+    fn clear_block(
+        &self,
+        locked: &LockedFile<'_>,
+        block: u32,
+        record: Record,
+    ) -> Result<Option<Held>, NotKept> {
+        let io = |error: io::Error| self.fault(&error);
+        let file = locked.open().layout.file;
+        let slots = file.slots_of(block);
+        let raw = locked.raw_entries(slots.clone()).map_err(io)?;
+        locked.set_raw_entries(slots.start, &vec![0; raw.len()]).map_err(io)?;
+        // A reader stamps the block before it reads the entries, so one that still saw them shows here.
+        let now = locked.open().record(block).map_err(io)?;
+        if now.stamp != record.stamp {
+            locked.set_raw_entries(slots.start, &raw).map_err(io)?;
+            return Ok(None);
+        }
+        let offset = u64::from(slots.start) * CHUNK_BYTES;
+        let len = (slots.len() as u64 * CHUNK_BYTES).min(file.len - offset).next_multiple_of(PAGE_BYTES);
+        let punched = locked.punch(offset, len);
+        locked.set_record(block, Record { pages: 0, is_read_through: false, ..record }).map_err(io)?;
+        punched.map_err(io)?;
+        let gone = Held {
+            bytes: record.bytes(),
+            read_through_bytes: if record.is_read_through { record.bytes() } else { 0 },
+            ..Held::default()
+        };
+        self.release(gone);
+        Ok(Some(gone))
+    }
+
+    /// Marks every store file for whose content `is_unused` says so.
+    pub(crate) fn mark_unused_where(&self, is_unused: impl Fn(ContentId) -> bool) {
+        self.mark_unused(contents(&self.config.dir).filter(|content| is_unused(*content)));
+    }
+
+    /// Marks the store files of contents that no version in use needs.
+    pub(crate) fn mark_unused(&self, contents: impl Iterator<Item = ContentId>) {
+        for content in contents {
+            let known = self.open_files.get(content);
+            if let Some(open) = &known {
+                self.set_unused(open, true);
+            } else if let Ok(Opened::File(open)) = open_pair(&self.paths(content), content) {
+                self.set_unused(&open, true);
+            }
+        }
+        // Lets a search for room begin anew, in all processes.
+        let _ = self.update(|held| held.changes += 1);
+        *self.victims.lock() = Victims::default();
+    }
+}
+
+/// The blocks of one store file that may go to make room for a class. A file that is unused goes whole, as its block 0.
+fn victims_of(
+    content: ContentId,
+    records: &[Record],
+    is_unused: bool,
+    eviction: Eviction,
+    is_read_through: bool,
+) -> Vec<Victim> {
+    if is_unused {
+        // A file that holds nothing yet counts as owned.
+        let all_read_through = records.iter().any(|record| record.pages > 0)
+            && records.iter().all(|record| record.pages == 0 || record.is_read_through);
+        let stamp = records.iter().map(|record| record.stamp).max().unwrap_or(0);
+        let victim = Victim { rank: Rank::Unused, stamp, content, block: 0 };
+        return if all_read_through == is_read_through { vec![victim] } else { vec![] };
+    }
+    (0..)
+        .zip(records)
+        .filter(|(_, record)| record.is_read_through == is_read_through)
+        .filter_map(|(block, record)| {
+            let rank = rank(record, false, eviction)?;
+            Some(Victim { rank, stamp: record.stamp, content, block })
+        })
+        .collect()
+}
+
+/// When a block may go; `None` for one that is empty or stays.
+fn rank(record: &Record, is_unused: bool, eviction: Eviction) -> Option<Rank> {
+    if is_unused {
+        return Some(Rank::Unused);
+    }
+    match (record.pages, record.is_read_through, eviction) {
+        (0, _, _) => None,
+        (_, true, _) => Some(Rank::ReadThrough),
+        (_, false, Eviction::Lru) => Some(Rank::LeastRecent),
+        (_, false, Eviction::Never) => None,
+    }
+}

@@ -1,0 +1,51 @@
+//! How does a process notice what others did to a store that it has open?
+
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::tier::Tier;
+
+/// How long bytes of a file that another process removed stay allocated because this one holds it open.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// Ends the sweeping thread when dropped.
+#[derive(Debug)]
+pub(crate) struct Sweeper {
+    _alive: SyncSender<()>,
+}
+
+/// Starts the thread that closes files which were removed by others. `None`, logged, where the system has no thread left.
+pub(crate) fn sweep_often(tiers: &Arc<[Tier]>) -> Option<Sweeper> {
+    let (alive, gone) = sync_channel::<()>(0);
+    let tiers: Weak<[Tier]> = Arc::downgrade(tiers);
+    let run = move || {
+        while gone.recv_timeout(SWEEP_EVERY) == Err(RecvTimeoutError::Timeout) {
+            let Some(tiers) = tiers.upgrade() else { return };
+            tiers.iter().for_each(Tier::sweep);
+        }
+    };
+    match std::thread::Builder::new().name("store-sweep".to_owned()).spawn(run) {
+        Ok(_) => Some(Sweeper { _alive: alive }),
+        Err(error) => {
+            tracing::warn!(error = %error, "start the thread that closes removed store files");
+            None
+        }
+    }
+}
+
+impl Tier {
+    /// Closes files that lost their names, and the usage record if it did.
+    pub(crate) fn sweep(&self) {
+        for open in self.open_files.all() {
+            if !open.is_linked() {
+                self.open_files.remove(&open);
+            }
+        }
+        let mut usage = self.usage.lock();
+        if usage.as_ref().is_some_and(|usage| !usage.is_linked()) {
+            // Opened anew, and counted, by the next write.
+            *usage = None;
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! Where do the files of one tier lie, and how do they come and go?
+//!
+//! ```text
+//! <dir>/lock                      shared flock while a process has the tier open
+//! <dir>/usage                     what the tier holds, see the usage module; its flock guards coming and going
+//! <dir>/blocks/<2 digits>/<32 digits of content id>.data     chunks at their own offsets, sparse
+//! <dir>/blocks/<2 digits>/<32 digits of content id>.map      the sidecar
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use millrace_api::block::StoreFile;
+use millrace_api::ids::ContentId;
+use parking_lot::Mutex;
+
+use crate::admit::{Ask, Bounds, admit};
+use crate::clock::Clock;
+use crate::config::{Eviction, Medium, TierConfig};
+use crate::evict::Victims;
+use crate::open_file::{LockedFile, OpenFile};
+use crate::open_files::OpenFiles;
+use crate::opening::{OpenTier, open_usage, read_usage};
+use crate::room::Room;
+use crate::sidecar::{HEADER_BYTES, Layout, MARK_UNUSED, PAGE_BYTES, stamp_of};
+use crate::stats::{Counters, NotKept, add};
+use crate::usage::{Held, UsageFile, UseUsage};
+
+/// How long a tier whose file system is full is left alone.
+const FULL_PAUSE_MILLIS: u64 = 1_000;
+
+/// How long one that is read-only or failing is left alone.
+const FAULT_PAUSE_MILLIS: u64 = 5_000;
+
+/// What somebody opens a file for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Its bytes are wanted, so it is in use from now on.
+    Use,
+    /// To look at it only.
+    Look,
+}
+
+/// One folder of a store, opened.
+#[derive(Debug)]
+pub(crate) struct Tier {
+    pub config: TierConfig,
+    pub bounds: Bounds,
+    pub eviction: Eviction,
+    pub clock: Clock,
+    pub counters: Arc<Counters>,
+    pub room: Room,
+    pub open_files: OpenFiles,
+    pub victims: Mutex<Victims>,
+    /// Held with a shared lock as long as the tier is open; none where the file system is read-only.
+    pub lifetime: Mutex<Option<File>>,
+    pub usage: Mutex<Option<UsageFile>>,
+    pause_until_millis: AtomicU64,
+    pause_reason: AtomicU8,
+}
+
+/// Everything a tier is made from.
+#[derive(Debug)]
+pub(crate) struct TierParts {
+    pub config: TierConfig,
+    pub bounds: Bounds,
+    pub eviction: Eviction,
+    pub clock: Clock,
+    pub counters: Arc<Counters>,
+    pub room: Room,
+    pub open_files: usize,
+}
+
+impl Tier {
+    /// A tier whose folder is not opened yet.
+    pub fn new(parts: TierParts) -> Self {
+        let TierParts { config, bounds, eviction, clock, counters, room, open_files } = parts;
+        Self {
+            config,
+            bounds,
+            eviction,
+            clock,
+            counters,
+            room,
+            open_files: OpenFiles::new(open_files),
+            victims: Mutex::default(),
+            lifetime: Mutex::new(None),
+            usage: Mutex::new(None),
+            pause_until_millis: AtomicU64::new(0),
+            pause_reason: AtomicU8::new(0),
+        }
+    }
+
+    /// The stamp of this moment.
+    pub fn stamp(&self) -> u32 {
+        stamp_of(self.clock.millis())
+    }
+
+    /// The folder of all store files.
+    pub fn blocks_dir(&self) -> PathBuf {
+        blocks_dir(&self.config.dir)
+    }
+
+    /// The data file and the sidecar of a content.
+    pub fn paths(&self, content: ContentId) -> [PathBuf; 2] {
+        let name = content.to_string();
+        let shard = self.blocks_dir().join(&name[..2]);
+        [shard.join(format!("{name}.data")), shard.join(format!("{name}.map"))]
+    }
+
+    /// Opens a store file, if the tier has it. One that is damaged is removed and counted.
+    pub fn open(&self, file: &StoreFile, purpose: Purpose) -> Option<Arc<OpenFile>> {
+        let open = self.open_content(file.content, purpose)?;
+        let found = &open.layout.file;
+        if (found.len, found.slots) != (file.len, file.slots) {
+            self.discard(&open);
+            return None;
+        }
+        Some(open)
+    }
+
+    /// Opens the store file of a content, whatever its length, if the tier has it.
+    pub fn open_content(&self, content: ContentId, purpose: Purpose) -> Option<Arc<OpenFile>> {
+        let open = match self.open_files.get(content) {
+            Some(open) => open,
+            None => self.open_by_name(content)?,
+        };
+        if purpose == Purpose::Use && open.is_marked(MARK_UNUSED) {
+            self.set_unused(&open, false);
+        }
+        Some(open)
+    }
+
+    /// Marks a file unused, or takes the mark away.
+    pub fn set_unused(&self, open: &OpenFile, is_unused: bool) {
+        if let Ok(locked) = open.lock() {
+            // A mark that is not written costs order of eviction.
+            let _ = locked.set_mark(MARK_UNUSED, is_unused);
+        }
+    }
+
+    fn open_by_name(&self, content: ContentId) -> Option<Arc<OpenFile>> {
+        // A file that is removed while it is being opened is looked for again; twice in a row is damage.
+        for _ in 0..3 {
+            match open_pair(&self.paths(content), content) {
+                Ok(Opened::File(open)) => return Some(self.open_files.insert(Arc::new(open))),
+                Ok(Opened::Absent) => return None,
+                Ok(Opened::Removed) => {}
+                Ok(Opened::Damaged(what)) => {
+                    tracing::warn!(content = %content, dir = ?self.config.dir, what, "store file dropped");
+                    add(&self.counters.damaged_files, 1);
+                    self.remove_by_name(content);
+                    return None;
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EMFILE) => self.open_files.clear(),
+                Err(error) => {
+                    add(&self.counters.read_errors, 1);
+                    if error.raw_os_error() == Some(libc::EIO) {
+                        add(&self.counters.damaged_files, 1);
+                        self.remove_by_name(content);
+                    }
+                    tracing::warn!(content = %content, dir = ?self.config.dir, error = %error, "open store file");
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// Makes a store file for `first` bytes, or opens the one that another process has made meanwhile.
+    pub fn create(&self, file: StoreFile, first: &Ask) -> Result<Arc<OpenFile>, NotKept> {
+        let layout = Layout::new(file).ok_or(NotKept::Invalid)?;
+        let ask = Ask { bytes: layout.allocated_bytes(), files: 1, is_read_through: false };
+        self.room.check(&self.config.dir, ask.bytes + first.bytes, 1)?;
+        let paths = self.paths(file.content);
+        let created = self.update(|held| {
+            if paths[1].exists() {
+                return Ok(None);
+            }
+            let after = admit(held, &self.bounds, &ask)?;
+            // Else a full tier would fill its last pages with sidecars of nothing.
+            admit(&after, &self.bounds, first)?;
+            let open = create_pair(&paths, layout).map_err(|error| self.fault(&error))?;
+            *held = after;
+            Ok(Some(open))
+        })??;
+        match created {
+            Some(open) => {
+                self.room.spend(ask.bytes);
+                Ok(self.open_files.insert(Arc::new(open)))
+            }
+            None => self.open(&file, Purpose::Use).ok_or(NotKept::Io),
+        }
+    }
+
+    /// Removes a file that nobody else changes now. Its readers keep what they have open.
+    pub fn remove(&self, locked: &LockedFile<'_>) -> Result<Held, NotKept> {
+        let open = locked.open();
+        let gone = held_by(open).map_err(|error| NotKept::of_io(&error))?;
+        self.open_files.remove(open);
+        self.update(|held| {
+            if open.is_linked() {
+                unlink_pair(&self.paths(open.layout.file.content)).map_err(|error| self.fault(&error))?;
+                held.release(gone);
+                held.changes += 1;
+            }
+            Ok(())
+        })??;
+        Ok(gone)
+    }
+
+    /// Removes a file that is damaged, and counts it.
+    pub fn discard(&self, open: &OpenFile) {
+        tracing::warn!(content = %open.layout.file.content, dir = ?self.config.dir, "store file dropped");
+        add(&self.counters.damaged_files, 1);
+        self.open_files.remove(open);
+        if open.is_linked() {
+            self.remove_by_name(open.layout.file.content);
+        }
+    }
+
+    /// Removes the files of a content without trusting its sidecar.
+    fn remove_by_name(&self, content: ContentId) {
+        let paths = self.paths(content);
+        let removed = self.update(|held| {
+            let size = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.blocks() * 512);
+            let bytes = paths.iter().map(size).map(|bytes| bytes.next_multiple_of(PAGE_BYTES)).sum();
+            unlink_pair(&paths).map_err(|error| self.fault(&error))?;
+            held.release(Held { bytes, files: 1, ..Held::default() });
+            held.changes += 1;
+            Ok::<_, NotKept>(())
+        });
+        if let Ok(Err(reason)) | Err(reason) = removed {
+            tracing::debug!(content = %content, dir = ?self.config.dir, ?reason, "damaged store file stays");
+        }
+    }
+
+    /// Takes bytes from the quota, if they may be kept.
+    pub fn reserve(&self, ask: &Ask) -> Result<(), NotKept> {
+        self.room.check(&self.config.dir, ask.bytes, ask.files)?;
+        self.update(|held| {
+            *held = admit(held, &self.bounds, ask)?;
+            Ok(())
+        })??;
+        self.room.spend(ask.bytes);
+        Ok(())
+    }
+
+    /// Gives bytes back.
+    pub fn release(&self, gone: Held) {
+        // What cannot be given back now is found by the next count.
+        if gone != Held::default() {
+            let _ = self.update(|held| held.release(gone));
+        }
+    }
+
+    /// Changes the usage record.
+    pub fn update<R>(&self, change: impl FnOnce(&mut Held) -> R) -> Result<R, NotKept> {
+        let mut usage = self.usage.lock();
+        let file = self.ready(&mut usage)?;
+        match file.update(change) {
+            Ok(answer) => Ok(answer),
+            Err(error) => {
+                if matches!(error, UseUsage::Damaged) {
+                    *usage = None;
+                }
+                Err(error.reason())
+            }
+        }
+    }
+
+    /// What the tier holds.
+    pub fn held(&self) -> Held {
+        let usage = self.usage.lock();
+        let held = usage.as_ref().and_then(|file| file.peek().ok());
+        held.or_else(|| read_usage(&self.config.dir)).unwrap_or_default()
+    }
+
+    fn ready<'a>(&self, usage: &'a mut Option<UsageFile>) -> Result<&'a UsageFile, NotKept> {
+        if usage.is_none() {
+            *usage = Some(open_usage(self).map_err(|error| match error {
+                OpenTier::Io(error) => self.fault(&error),
+                OpenTier::Version(_) | OpenTier::Locked => NotKept::Busy,
+            })?);
+        }
+        usage.as_ref().ok_or(NotKept::Io)
+    }
+
+    /// Leaves the tier alone for a while after an error of its file system.
+    pub fn fault(&self, error: &io::Error) -> NotKept {
+        let reason = NotKept::of_io(error);
+        let pause = if reason == NotKept::NoSpace { FULL_PAUSE_MILLIS } else { FAULT_PAUSE_MILLIS };
+        if self.paused().is_none() {
+            tracing::warn!(dir = ?self.config.dir, error = %error, "store folder takes no more for a while");
+        }
+        self.pause_reason.store(reason as u8, Ordering::Relaxed);
+        self.pause_until_millis.store(self.clock.millis() + pause, Ordering::Relaxed);
+        self.room.forget();
+        reason
+    }
+
+    /// Uses the tier again, after room was made.
+    pub fn end_pause(&self) {
+        self.pause_until_millis.store(0, Ordering::Relaxed);
+        self.room.forget();
+    }
+
+    /// Why the tier is left alone now.
+    pub fn paused(&self) -> Option<NotKept> {
+        let until = self.pause_until_millis.load(Ordering::Relaxed);
+        if until == 0 || self.clock.millis() >= until {
+            return None;
+        }
+        NotKept::ALL.get(usize::from(self.pause_reason.load(Ordering::Relaxed))).copied()
+    }
+
+    /// Whether the floors of free space and inodes are asked of this tier.
+    pub fn has_floors(medium: Medium) -> bool {
+        // A tmpfs is bounded by the quota and the memory limit; its inodes are no one else's.
+        medium == Medium::Disk
+    }
+}
+
+/// The folder of all store files of the tier in `dir`.
+pub(crate) fn blocks_dir(dir: &Path) -> PathBuf {
+    dir.join("blocks")
+}
+
+/// What a store file takes from the quota, by its sidecar.
+pub(crate) fn held_by(open: &OpenFile) -> io::Result<Held> {
+    let mut held = Held { bytes: open.layout.allocated_bytes(), files: 1, ..Held::default() };
+    for record in open.records()? {
+        held.bytes += record.bytes();
+        held.read_through_bytes += if record.is_read_through { record.bytes() } else { 0 };
+    }
+    Ok(held)
+}
+
+/// What became of an attempt to open a pair of files.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    /// Both are there and fit.
+    File(OpenFile),
+    /// There is no sidecar.
+    Absent,
+    /// They were removed meanwhile.
+    Removed,
+    /// They do not fit each other, or are cut, or of another version.
+    Damaged(&'static str),
+}
+
+/// Opens a data file and its sidecar; only for reading where the file system is read-only.
+pub(crate) fn open_pair([data_path, sidecar_path]: &[PathBuf; 2], content: ContentId) -> io::Result<Opened> {
+    let Some((sidecar, is_writable)) = open_either(sidecar_path)? else { return Ok(Opened::Absent) };
+    let mut header = [0; HEADER_BYTES];
+    match sidecar.read_exact_at(&mut header, 0) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Ok(Opened::Damaged("sidecar cut short"));
+        }
+        Err(error) => return Err(error),
+    }
+    let (layout, marks) = match Layout::decode(&header) {
+        Ok(decoded) => decoded,
+        Err(error) => {
+            tracing::debug!(content = %content, error = %error, "read sidecar");
+            return Ok(Opened::Damaged("sidecar header not valid"));
+        }
+    };
+    if layout.file.content != content {
+        return Ok(Opened::Damaged("sidecar of another content"));
+    }
+    if sidecar.metadata()?.len() < layout.len() {
+        return Ok(Opened::Damaged("sidecar cut short"));
+    }
+    let data = open_either(data_path)?;
+    // A sidecar that is still there was there when its data file was opened, since it goes first.
+    if sidecar.metadata()?.nlink() == 0 {
+        return Ok(Opened::Removed);
+    }
+    let Some((data, data_is_writable)) = data else { return Ok(Opened::Damaged("data file vanished")) };
+    let open = OpenFile::new(layout, data, sidecar, is_writable && data_is_writable, marks);
+    Ok(if open.has_its_length() { Opened::File(open) } else { Opened::Damaged("data file cut short") })
+}
+
+fn open_either(path: &Path) -> io::Result<Option<(File, bool)>> {
+    let mut options = OpenOptions::new();
+    match options.read(true).write(true).open(path) {
+        Ok(file) => return Ok(Some((file, true))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {}
+        Err(error) => return Err(error),
+    }
+    match File::open(path) {
+        Ok(file) => Ok(Some((file, false))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes both files; the sidecar gets its name last, when all is there. Only under the usage record's lock.
+fn create_pair(paths: &[PathBuf; 2], layout: Layout) -> io::Result<OpenFile> {
+    let [data_path, sidecar_path] = paths;
+    let unnamed = sidecar_path.with_extension("new");
+    let make = || -> io::Result<OpenFile> {
+        let data = create_file(data_path)?;
+        data.set_len(layout.file.len)?;
+        let sidecar = create_file(&unnamed)?;
+        sidecar.set_len(layout.len())?;
+        sidecar.write_all_at(&layout.encode(), 0)?;
+        fs::rename(&unnamed, sidecar_path)?;
+        Ok(OpenFile::new(layout, data, sidecar, true, 0))
+    };
+    let made = make();
+    if made.is_err() {
+        // What cannot be removed now is removed by the next count.
+        let _ = fs::remove_file(&unnamed);
+        let _ = unlink_pair(paths);
+    }
+    made
+}
+
+fn create_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true).mode(0o600);
+    match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::create_dir_all(path.parent().unwrap_or(path))?;
+            options.open(path)
+        }
+        other => other,
+    }
+}
+
+/// Removes both files, the sidecar first. Only under the usage record's lock.
+pub(crate) fn unlink_pair([data_path, sidecar_path]: &[PathBuf; 2]) -> io::Result<()> {
+    for path in [sidecar_path, data_path] {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
