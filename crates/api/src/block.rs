@@ -40,7 +40,8 @@ pub struct BlockSize(u64);
 impl BlockSize {
     /// Checks a size in bytes; `None` where it is not a power of two from 1 MiB to 64 MiB.
     pub fn new(bytes: u64) -> Option<Self> {
-        (bytes.is_power_of_two() && (MIN_BLOCK_BYTES..=MAX_BLOCK_BYTES).contains(&bytes)).then_some(Self(bytes))
+        (bytes.is_power_of_two() && (MIN_BLOCK_BYTES..=MAX_BLOCK_BYTES).contains(&bytes))
+            .then_some(Self(bytes))
     }
 
     /// The size in bytes.
@@ -133,7 +134,8 @@ pub struct ChunkPlace {
 impl Span {
     /// The span of a large object, which fills its store file.
     pub fn of_large(content: ContentId, size: u64, block: BlockSize) -> Self {
-        let file = StoreFile { content, len: size, slots: chunk_count(size), slots_per_block: block.chunks() };
+        let file =
+            StoreFile { content, len: size, slots: chunk_count(size), slots_per_block: block.chunks() };
         Self { file, offset: 0, first_slot: 0, size }
     }
 
@@ -169,6 +171,69 @@ impl Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    fn spans() -> impl Strategy<Value = Span> {
+        let block = (0u32..7).prop_map(|power| BlockSize::new(1 << (20 + power)).unwrap());
+        let large = (block, LARGE_OBJECT_BYTES..200 << 20)
+            .prop_map(|(block, size)| Span::of_large(ContentId([1; 16]), size, block));
+        let packed = (1..LARGE_OBJECT_BYTES, 0u64..500, 0u32..500, 0u32..500).prop_map(
+            |(size, page, before, after)| {
+                let offset = page * PACK_ALIGN_BYTES;
+                let slots = before + chunk_count(size) + after;
+                let file = StoreFile {
+                    content: ContentId([2; 16]),
+                    len: offset + size,
+                    slots,
+                    slots_per_block: slots,
+                };
+                Span { file, offset, first_slot: before, size }
+            },
+        );
+        prop_oneof![large, packed]
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_touches_exactly_the_chunks_that_share_a_byte_with_it(
+            size in 0u64..1 << 20, offset in 0u64..1 << 20, len in 0u64..1 << 20,
+        ) {
+            let touched: Vec<u32> = chunks_of_range(size, offset, len).collect();
+            let end = (offset + len).min(size);
+            let shares = |&chunk: &u32| {
+                let start = u64::from(chunk) * CHUNK_BYTES;
+                start.max(offset) < (start + CHUNK_BYTES).min(end)
+            };
+            let expected: Vec<u32> = (0..chunk_count(size)).filter(shares).collect();
+            prop_assert_eq!(touched, expected);
+        }
+
+        #[test]
+        fn the_chunks_of_an_object_lie_one_after_the_other_and_hold_all_of_it(span in spans()) {
+            let mut end = span.offset;
+            for chunk in span.chunks() {
+                let place = span.place(chunk).unwrap();
+                prop_assert_eq!((place.slot, place.offset), (span.first_slot + chunk, end));
+                prop_assert!(place.slot < span.file.slots);
+                end += u64::from(place.len);
+            }
+            prop_assert_eq!(end, span.offset + span.size);
+            prop_assert_eq!(span.place(span.chunks().end), None);
+        }
+
+        #[test]
+        fn every_chunk_is_in_one_block(span in spans()) {
+            let blocks = span.file.blocks();
+            let chunks: Vec<u32> = (0..=blocks).flat_map(|block| span.chunks_in_block(block)).collect();
+            prop_assert_eq!(chunks, span.chunks().collect::<Vec<_>>());
+            for chunk in span.chunks() {
+                let block = span.block_of(chunk).index;
+                prop_assert!(block < blocks && span.chunks_in_block(block).contains(&chunk));
+            }
+            let slots: Vec<u32> = (0..=blocks).flat_map(|block| span.file.slots_of(block)).collect();
+            prop_assert_eq!(slots, (0..span.file.slots).collect::<Vec<_>>());
+        }
+    }
 
     #[test]
     fn block_sizes_are_powers_of_two_from_1_to_64_mib() {

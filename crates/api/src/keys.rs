@@ -72,7 +72,12 @@ impl Key {
     }
 
     /// Proves knowledge of the key to the peer that chose the other nonce.
-    pub fn prove(&self, side: Side, server_nonce: &[u8; KEY_BYTES], client_nonce: &[u8; KEY_BYTES]) -> [u8; KEY_BYTES] {
+    pub fn prove(
+        &self,
+        side: Side,
+        server_nonce: &[u8; KEY_BYTES],
+        client_nonce: &[u8; KEY_BYTES],
+    ) -> [u8; KEY_BYTES] {
         self.mac(side, server_nonce, client_nonce).finalize().into_bytes().into()
     }
 
@@ -87,7 +92,12 @@ impl Key {
         self.mac(side, server_nonce, client_nonce).verify_slice(proof).is_ok()
     }
 
-    fn mac(&self, side: Side, server_nonce: &[u8; KEY_BYTES], client_nonce: &[u8; KEY_BYTES]) -> Hmac<Sha256> {
+    fn mac(
+        &self,
+        side: Side,
+        server_nonce: &[u8; KEY_BYTES],
+        client_nonce: &[u8; KEY_BYTES],
+    ) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
         mac.update(match side {
             Side::Client => b"millrace client proof 1",
@@ -116,6 +126,7 @@ fn derive(master: &Key, dataset_uid: &str, purpose: &[u8]) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const SERVER: [u8; KEY_BYTES] = [1; KEY_BYTES];
     const CLIENT: [u8; KEY_BYTES] = [2; KEY_BYTES];
@@ -124,8 +135,9 @@ mod tests {
     fn keys_of_datasets_and_purposes_differ_and_are_pinned() {
         let master = Key::new([7; KEY_BYTES]);
         let data = Key::data_key(&master, "uid-1");
-        assert_eq!(data.to_hex(), "PIN-DATA");
-        assert_ne!(data, Key::control_key(&master, "uid-1"));
+        assert_eq!(data.to_hex(), "8afc687d3bf558654b42d46a52658154eaec496d5089e31d1295314b6aa0c944");
+        let control = Key::control_key(&master, "uid-1");
+        assert_eq!(control.to_hex(), "a7d06a1464131d6a9dc9d2af1f547e4523dd9f5de84acdafb4da7d050d99994b");
         assert_ne!(data, Key::data_key(&master, "uid-2"));
     }
 
@@ -137,6 +149,17 @@ mod tests {
         assert!(!key.verify(Side::Server, &SERVER, &CLIENT, &proof));
         assert!(!key.verify(Side::Client, &CLIENT, &SERVER, &proof));
         assert!(!Key::new([8; KEY_BYTES]).verify(Side::Client, &SERVER, &CLIENT, &proof));
+    }
+
+    proptest! {
+        #[test]
+        fn no_changed_bit_of_a_proof_is_taken(key: [u8; 32], nonces: [[u8; 32]; 2], bit in 0usize..256) {
+            let key = Key::new(key);
+            let mut proof = key.prove(Side::Server, &nonces[0], &nonces[1]);
+            prop_assert!(key.verify(Side::Server, &nonces[0], &nonces[1], &proof));
+            proof[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(!key.verify(Side::Server, &nonces[0], &nonces[1], &proof));
+        }
     }
 
     #[test]

@@ -110,12 +110,13 @@ mod tests {
     #[test]
     fn ends_are_pinned() {
         let ends: Vec<u32> = (0..2000).filter(|&n| ends_after(&path(n), 5000, block())).collect();
-        assert_eq!(ends, PIN_ENDS);
+        assert_eq!(ends, [386, 535, 625, 1215]);
     }
 
     #[test]
     fn packs_are_on_average_near_the_target() {
-        let objects: BTreeMap<u32, u64> = (0..40_000).map(|n| (n, 1000 + u64::from(n * 7919 % 60_000))).collect();
+        let objects: BTreeMap<u32, u64> =
+            (0..40_000).map(|n| (n, 1000 + u64::from(n * 7919 % 60_000))).collect();
         let count = packs(&objects).len() as u64;
         let mean = objects.values().sum::<u64>() / count;
         // Uncut the mean is the target; the cut at twice the target takes 1/e^2 of it.

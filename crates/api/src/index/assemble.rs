@@ -35,7 +35,9 @@ pub enum AssembleIndex {
         second: String,
     },
     /// A source has no text or path that fits.
-    #[error("source {path:?}: {field} is not a path without leading slash, or is longer than {MAX_TEXT_BYTES} bytes")]
+    #[error(
+        "source {path:?}: {field} is not a path without leading slash, or is longer than {MAX_TEXT_BYTES} bytes"
+    )]
     SourceText {
         /// The source's path.
         path: String,
@@ -354,7 +356,9 @@ fn check_sources(sources: &[SourceEntry]) -> Result<(), AssembleIndex> {
         if !path.is_empty() && check_path(path.as_bytes()).is_err() {
             return wrong("path");
         }
-        for (field, text) in [("endpoint", endpoint), ("bucket", bucket), ("prefix", prefix), ("region", region)] {
+        for (field, text) in
+            [("endpoint", endpoint), ("bucket", bucket), ("prefix", prefix), ("region", region)]
+        {
             if text.len() > MAX_TEXT_BYTES {
                 return wrong(field);
             }
@@ -364,7 +368,10 @@ fn check_sources(sources: &[SourceEntry]) -> Result<(), AssembleIndex> {
         let [first, second] = pair else { continue };
         let (a, b) = (first.path.as_bytes(), second.path.as_bytes());
         if compare_paths(a, b) != Ordering::Less || relative(a, b).is_some() {
-            return Err(AssembleIndex::SourcePaths { first: first.path.clone(), second: second.path.clone() });
+            return Err(AssembleIndex::SourcePaths {
+                first: first.path.clone(),
+                second: second.path.clone(),
+            });
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::etag;
 use super::format::NONE;
 use super::view::{FileIndex, IndexView, Node, Pack, PackIndex};
-use crate::block::{LARGE_OBJECT_BYTES, PACK_ALIGN_BYTES, Span, StoreFile, chunk_count, CHUNK_BYTES};
+use crate::block::{CHUNK_BYTES, LARGE_OBJECT_BYTES, PACK_ALIGN_BYTES, Span, StoreFile, chunk_count};
 use crate::ids::ContentId;
 use crate::placement::PlacementKey;
 

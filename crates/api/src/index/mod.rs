@@ -4,10 +4,10 @@
 //! described in [`format`](self::format), read through [`IndexView`], written by [`Assembler`] (from a sorted stream, in
 //! little memory) or [`build_in_memory`].
 
-pub mod format;
 mod assemble;
 mod content;
 mod etag;
+pub mod format;
 mod left_out;
 mod memory;
 mod path_rule;
@@ -24,8 +24,9 @@ pub use memory::build_in_memory;
 pub use path_rule::{LeftOutReason, MAX_NAME_BYTES, MAX_PATH_BYTES, Verdict, compare_paths, judge_key};
 pub use slots::fill_slots;
 pub use verify::VerifyIndex;
-pub use view::{
-    Dir, DirIndex, File, FileIndex, IndexView, Node, OpenIndex, Pack, PackIndex, Source, Totals,
-};
+pub use view::{Dir, DirIndex, File, FileIndex, IndexView, Node, OpenIndex, Pack, PackIndex, Source, Totals};
 pub use walk::Children;
 pub use write::Assembled;
+
+#[cfg(test)]
+mod tests;

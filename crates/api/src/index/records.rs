@@ -107,7 +107,12 @@ impl<W: Write> Records<W> {
     }
 
     /// Adds a file; `key` is the whole key of its object.
-    pub fn file(&mut self, entry: &FileEntry<'_>, source: &SourceEntry, key: &[u8]) -> Result<(), AssembleIndex> {
+    pub fn file(
+        &mut self,
+        entry: &FileEntry<'_>,
+        source: &SourceEntry,
+        key: &[u8],
+    ) -> Result<(), AssembleIndex> {
         let FileEntry { path, source: source_number, size, modified_ms, etag, archived } = *entry;
         let name_start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         self.directory(&path[..name_start.saturating_sub(1)])?;

@@ -28,7 +28,7 @@ impl Place {
     /// Where the search for `hash` starts; `None` in a table without slots.
     pub fn first(hash: u64, len: usize) -> Option<Self> {
         let at = (u128::from(hash) * len as u128) >> 64;
-        (len > 0).then_some(Self { at: at as usize, len, left: len - 1 })
+        Some(Self { at: at as usize, len, left: len.checked_sub(1)? })
     }
 
     pub fn at(&self) -> usize {

@@ -61,7 +61,9 @@ impl IndexView<'_> {
             for reference in refs {
                 let Some(node) = node_of(reference.get()) else { return wrong("child") };
                 match (self.name(node), self.parent(node)) {
-                    (Some(name), Some(parent)) if name > before && parent.0 as usize == number => before = name,
+                    (Some(name), Some(parent)) if name > before && parent.0 as usize == number => {
+                        before = name
+                    }
                     _ => return wrong("child"),
                 }
             }
@@ -139,7 +141,7 @@ impl IndexView<'_> {
 }
 
 /// The hash over all of an index file but the hash itself.
-fn digest(bytes: &[u8]) -> Option<[u8; 32]> {
+pub(super) fn digest(bytes: &[u8]) -> Option<[u8; 32]> {
     let mut hasher = Sha256::new();
     hasher.update(bytes.get(..HEADER_BYTES - 32)?);
     hasher.update(bytes.get(HEADER_BYTES..)?);

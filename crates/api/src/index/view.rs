@@ -8,8 +8,8 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::format::{
-    DirRecord, FLAG_ARCHIVED, FORMAT_VERSION, FileRecord, HEADER_BYTES, Header, LeftOutRecord, MAGIC, MAX_NODES,
-    MAX_SOURCES, NONE, PackRecord, SECTION_ALIGN_BYTES, Section, Slot, SourceRecord, TextRef,
+    DirRecord, FLAG_ARCHIVED, FORMAT_VERSION, FileRecord, HEADER_BYTES, Header, LeftOutRecord, MAGIC,
+    MAX_NODES, MAX_SOURCES, NONE, PackRecord, SECTION_ALIGN_BYTES, Section, Slot, SourceRecord, TextRef,
 };
 use super::path_rule::LeftOutReason;
 use crate::block::BlockSize;
@@ -52,7 +52,9 @@ pub enum OpenIndex {
         value: u64,
     },
     /// The section table does not fit the file.
-    #[error("index is cut short or damaged: section {section:?} is at {offset}, {len} bytes, in a file of {file_len}")]
+    #[error(
+        "index is cut short or damaged: section {section:?} is at {offset}, {len} bytes, in a file of {file_len}"
+    )]
     Section {
         /// Which section.
         section: Section,
