@@ -122,6 +122,15 @@ mod tests {
     }
 
     #[test]
+    fn name_alone_in_a_listing_with_attributes_has_no_node() {
+        let (mut names, mut plus) = (DirBuffer::new_plus(4096), DirPlusBuffer::new(4096));
+        assert!(names.push(7, Kind::File, b"abc", 9));
+        assert!(plus.push_name(7, Kind::File, b"abc", 9));
+        assert_eq!(names.bytes(), plus.bytes());
+        assert_eq!((names.bytes().len(), &names.bytes()[..128]), (160, [0; 128].as_slice()));
+    }
+
+    #[test]
     fn entry_that_does_not_fit_whole_is_left_for_the_next_request() {
         let mut buffer = DirBuffer::new(63);
         assert!(buffer.push(1, Kind::Directory, b"12345678", 1));

@@ -80,17 +80,20 @@ fn serve_silent<F: Filesystem>(
         Silent::BatchForget(forgets) => {
             forgets.into_iter().for_each(|(node, lookups)| file_system.forget(node, lookups));
         }
-        Silent::Interrupt { unique } if channel.in_flight.interrupt(unique) => {
-            count(&channel.metrics.interrupted)
-        }
-        Silent::Interrupt { .. } => {
+        Silent::Interrupt { unique } => match channel.in_flight.find(unique) {
+            Some(interruption) => {
+                count(&channel.metrics.interrupted);
+                interruption.interrupt();
+            }
             // Another thread has read the request but not entered it yet, or has just answered it. EAGAIN has the
             // kernel send the INTERRUPT again while it knows the request; else it says NOENT, and that is that.
-            let again = -Errno::AGAIN.raw_os_error();
-            if let Err(errno) = channel.send(caller.unique, again, &[]) {
-                tracing::trace!(caller.unique, error = %errno, "interrupt without a request");
+            None => {
+                let again = -Errno::AGAIN.raw_os_error();
+                if let Err(errno) = channel.send(caller.unique, again, &[]) {
+                    tracing::trace!(caller.unique, error = %errno, "interrupt without a request");
+                }
             }
-        }
+        },
     }
 }
 

@@ -72,16 +72,9 @@ impl InFlight {
         }
     }
 
-    /// Marks a request as interrupted; `false` when it is not here (not yet, or not any more).
-    pub fn interrupt(&self, unique: u64) -> bool {
-        let found = self.shard(unique).lock().get(&unique).map(|taken| Arc::clone(&taken.interruption));
-        match found {
-            Some(interruption) => {
-                interruption.interrupt();
-                true
-            }
-            None => false,
-        }
+    /// Finds the interruption of a request; `None` when it is not here (not yet, or not any more).
+    pub fn find(&self, unique: u64) -> Option<Arc<Interruption>> {
+        self.shard(unique).lock().get(&unique).map(|taken| Arc::clone(&taken.interruption))
     }
 
     /// Gives the number of requests in flight.
@@ -104,11 +97,12 @@ mod tests {
     #[test]
     fn interrupt_finds_only_what_is_in_flight() {
         let table = InFlight::default();
-        assert!(!table.interrupt(2));
+        assert!(table.find(2).is_none());
         let interruption = table.enter(2).expect("room");
-        assert!(table.interrupt(2) && interruption.is_interrupted());
+        table.find(2).expect("in flight").interrupt();
+        assert!(interruption.is_interrupted());
         table.leave(2);
-        assert!(!table.interrupt(2));
+        assert!(table.find(2).is_none());
         assert_eq!(table.count(), 0);
     }
 
@@ -117,7 +111,7 @@ mod tests {
         let table = InFlight::default();
         let first = table.enter(4).expect("room");
         let again = table.enter(4 | UNIQUE_RESEND).expect("room");
-        assert!(table.interrupt(4 | UNIQUE_RESEND));
+        table.find(4 | UNIQUE_RESEND).expect("in flight").interrupt();
         assert!(again.is_interrupted() && !first.is_interrupted());
     }
 
@@ -126,7 +120,8 @@ mod tests {
         let table = InFlight::default();
         let (first, second) = (table.enter(6).expect("room"), table.enter(6).expect("room"));
         table.leave(6);
-        assert!(table.interrupt(6) && first.is_interrupted() && second.is_interrupted());
+        table.find(6).expect("still in flight").interrupt();
+        assert!(first.is_interrupted() && second.is_interrupted());
         table.leave(6);
         table.leave(6);
         assert_eq!(table.count(), 0);

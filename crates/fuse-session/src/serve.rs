@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::JoinHandle;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -21,6 +21,10 @@ use crate::notify::Notifier;
 
 /// Most threads of one connection: they only take requests, what waits is answered from elsewhere.
 const MAX_THREADS: usize = 64;
+
+/// A sleeping thread looks for messages this often unasked: the wake for one may have gone to a thread of a session that
+/// was just stopping on the same connection.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Serving that could not start.
 #[derive(Debug, Error)]
@@ -181,7 +185,7 @@ impl Waiter {
 
     fn wait(&self) -> Result<(), Errno> {
         let mut events = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 2];
-        match epoll::wait(&self.0, events.as_mut_slice(), None) {
+        match epoll::wait(&self.0, events.as_mut_slice(), Some(&LOOK_EVERY)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(errno),
         }
@@ -198,13 +202,13 @@ fn serve<F: Filesystem>(
 ) -> End {
     let mut buffer = vec![0; buffer_size];
     loop {
-        if stop.is_wanted.load(SeqCst) {
-            return End::Stopped;
-        }
+        // Before a look at the wish to stop: this thread may have been the one that was woken for a message, and a
+        // successor's threads would sleep on.
         let length = match channel.receive(&mut buffer) {
             Ok(Received::Message(length)) => length,
             Ok(Received::Unmounted) => return End::Unmounted,
             Ok(Received::Aborted) => return End::Aborted,
+            Ok(Received::Nothing) if stop.is_wanted.load(SeqCst) => return End::Stopped,
             Ok(Received::Nothing) => match waiter.wait() {
                 Ok(()) => continue,
                 Err(errno) => return End::Failed(errno),
@@ -216,6 +220,7 @@ fn serve<F: Filesystem>(
         // answered EIO by its drop. What the file system protects by locks that poison is its own affair.
         let served = catch_unwind(AssertUnwindSafe(|| dispatch(channel, file_system, message)));
         match served {
+            Ok(Next::GoOn) if stop.is_wanted.load(SeqCst) => return End::Stopped,
             Ok(Next::GoOn) => {}
             Ok(Next::End) => return End::Unmounted,
             Err(_) => {

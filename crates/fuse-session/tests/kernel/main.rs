@@ -7,3 +7,4 @@ mod lifecycle;
 mod memory;
 mod metadata;
 mod mounted;
+mod writable;

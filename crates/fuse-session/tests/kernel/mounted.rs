@@ -1,6 +1,7 @@
 //! A real mount of the file system in memory, taken down when it is dropped.
 
 use std::fs::{self, File, OpenOptions};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use millrace_fuse_session::{ReadReply, ReadRequest, Running, Session, Wanted};
+use millrace_fuse_session::{Filesystem, ReadReply, ReadRequest, Running, Session, Wanted};
 use rustix::mount::{MountFlags, UnmountFlags};
 use tempfile::TempDir;
 
@@ -16,12 +17,18 @@ use crate::memory::Memory;
 
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-pub struct Mounted {
+/// A mount of any file system.
+pub struct Served {
     /// `None` between two sessions.
     pub running: Option<Running>,
+    unmount: Unmount,
+}
+
+/// A mount of the file system in memory.
+pub struct Mounted {
+    served: Served,
     pub memory: Arc<Memory>,
     pub held: Receiver<(ReadRequest, ReadReply)>,
-    _unmount: Unmount,
 }
 
 /// Unmounts on drop, also when the test panics. A field of its own: it must exist before anything else can fail.
@@ -58,19 +65,18 @@ fn mount(directory: &Path) -> OwnedFd {
     device.into()
 }
 
-impl Mounted {
-    pub fn new(wanted: &Wanted) -> Self {
+impl Served {
+    pub fn new<F: Filesystem>(wanted: &Wanted, file_system: Arc<F>) -> Self {
         let directory = tempfile::tempdir().expect("temporary folder");
         let device = mount(directory.path());
         let unmount = Unmount(directory);
-        let (memory, held) = Memory::new();
         let session = Session::negotiate(device, wanted, DEADLINE).expect("negotiate");
-        let running = session.run(4, Arc::clone(&memory)).expect("run");
-        Self { running: Some(running), memory, held, _unmount: unmount }
+        let running = Some(session.run(4, file_system).expect("run"));
+        Self { running, unmount }
     }
 
     pub fn root(&self) -> &Path {
-        self._unmount.0.path()
+        self.unmount.0.path()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -86,15 +92,36 @@ impl Mounted {
         self.running().as_fd().try_clone_to_owned().expect("duplicate")
     }
 
-    pub fn reads(&self) -> Vec<(u64, u32)> {
-        self.memory.reads.lock().expect("reads").clone()
-    }
-
     /// Raises the mount's read-ahead, as the kernel offers 128 KiB in INIT.
     pub fn set_read_ahead(&self, kibibytes: u32) {
         let device = fs::metadata(self.root()).expect("stat").dev();
         let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", device >> 8 & 0xfff, device & 0xff);
         fs::write(path, kibibytes.to_string()).expect("write read_ahead_kb");
+    }
+}
+
+impl Mounted {
+    pub fn new(wanted: &Wanted) -> Self {
+        let (memory, held) = Memory::new();
+        Self { served: Served::new(wanted, Arc::clone(&memory)), memory, held }
+    }
+
+    pub fn reads(&self) -> Vec<(u64, u32)> {
+        self.memory.reads.lock().expect("reads").clone()
+    }
+}
+
+impl Deref for Mounted {
+    type Target = Served;
+
+    fn deref(&self) -> &Served {
+        &self.served
+    }
+}
+
+impl DerefMut for Mounted {
+    fn deref_mut(&mut self) -> &mut Served {
+        &mut self.served
     }
 }
 
