@@ -36,7 +36,7 @@ pub enum ReadAheadError {
     },
 }
 
-/// Sets the kernel's read-ahead for a mount.
+/// Sets the kernel's read-ahead for a mount, once INIT is answered: INIT sets it back to 128 KiB at most.
 ///
 /// # Errors
 /// [`ReadAheadError`]; log it and go on.
