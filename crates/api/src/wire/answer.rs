@@ -57,6 +57,8 @@ pub struct ErrorFrame {
     pub epoch: u64,
     /// For logs, at most [`MAX_MESSAGE_BYTES`].
     pub message: String,
+    /// Whether nothing follows for the request ([`LAST`](super::flags::LAST) in the header).
+    pub is_last: bool,
 }
 
 /// An answer that carries no payload.
@@ -178,12 +180,15 @@ impl Answer {
             Answer::Pending { epoch } => {
                 put_frame(out, kind::PENDING, 0, request, |out| out.extend_from_slice(&epoch.to_le_bytes()));
             }
-            Answer::Error(error) => put_frame(out, kind::ERROR, 0, request, |out| {
-                out.extend_from_slice(&error.item.to_le_bytes());
-                out.extend_from_slice(&error.code.to_wire().to_le_bytes());
-                out.extend_from_slice(&error.epoch.to_le_bytes());
-                put_text(out, &error.message, MAX_MESSAGE_BYTES);
-            }),
+            Answer::Error(error) => {
+                let flags = if error.is_last { flags::LAST } else { 0 };
+                put_frame(out, kind::ERROR, flags, request, |out| {
+                    out.extend_from_slice(&error.item.to_le_bytes());
+                    out.extend_from_slice(&error.code.to_wire().to_le_bytes());
+                    out.extend_from_slice(&error.epoch.to_le_bytes());
+                    put_text(out, &error.message, MAX_MESSAGE_BYTES);
+                });
+            }
             Answer::Membership(membership) => {
                 put_frame(out, kind::MEMBERSHIP, flags::LAST, request, |out| put_membership(out, membership));
             }
@@ -207,7 +212,8 @@ impl Answer {
                 let (item, code) = (reader.u32("item")?, ErrorCode::from_wire(reader.u16("code")?));
                 let epoch = reader.u64("epoch")?;
                 let message = reader.text(MAX_MESSAGE_BYTES, "message")?.to_owned();
-                Ok(Answer::Error(ErrorFrame { item, code, epoch, message }))
+                let is_last = header.flags & flags::LAST != 0;
+                Ok(Answer::Error(ErrorFrame { item, code, epoch, message, is_last }))
             }
             kind::MEMBERSHIP => {
                 take_membership(&mut reader).map(Answer::Membership)

@@ -1,20 +1,39 @@
 //! How does a reader get verified chunks, whichever worker has them?
 
-use std::ops::Range;
+mod buffers;
+mod connection;
+mod fetch_index;
+mod greet;
+mod link;
+mod progress;
+mod reading;
+mod receive;
+mod want;
+
+pub use fetch_index::FetchIndex;
+pub use reading::{BatchStream, ChunkStream};
+pub use want::{Chunk, ReadError, Want};
+
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use millrace_api::block::Span;
 use millrace_api::ids::VersionId;
 use millrace_api::keys::Key;
-use millrace_api::placement::{Membership, PlacementKey};
-use millrace_api::wire::ErrorCode;
+use millrace_api::placement::Membership;
+use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::Priority;
+use crate::counter::ClientCounters;
+use buffers::Buffers;
+use connection::Connection;
+use link::Link;
+use reading::Reading;
 
 /// What a client needs.
 #[derive(Debug, Clone)]
@@ -49,96 +68,32 @@ impl Default for Timing {
     }
 }
 
-/// Chunks of one object that are wanted.
-#[derive(Debug, Clone)]
-pub struct Want {
-    /// Number of the file in the index of the version.
-    pub file: u32,
-    /// Where the object lies in its store file.
-    pub span: Span,
-    /// By which the owner is found.
-    pub placement: PlacementKey,
-    /// Chunks of the object, of one block; at most [`MAX_READ_CHUNKS`](millrace_api::wire::MAX_READ_CHUNKS).
-    pub chunks: Range<u32>,
-}
-
-/// A verified chunk.
-#[derive(Debug, Clone)]
-pub struct Chunk {
-    /// Counted from the object's start.
-    pub index: u32,
-    /// The whole chunk. Part of the frame it came in: keeping it keeps up to 1 MiB.
-    pub bytes: Bytes,
-    /// Its CRC32C.
-    pub crc: u32,
-}
-
-/// Why chunks could not be had.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum ReadError {
-    /// A worker says that it cannot be read.
-    #[error("worker {worker:?} refuses file {file} of version {version}: {code}: {message}")]
-    Refused {
-        /// Dataset version.
-        version: VersionId,
-        /// Number of the file.
-        file: u32,
-        /// Who says so.
-        worker: String,
-        /// Why.
-        code: ErrorCode,
-        /// In the worker's words.
-        message: String,
-    },
-    /// The deadline passed.
-    #[error("file {file} of version {version} did not come within the deadline; last trouble: {trouble}")]
-    DeadlinePassed {
-        /// Dataset version.
-        version: VersionId,
-        /// Number of the file.
-        file: u32,
-        /// What was last wrong.
-        trouble: String,
-    },
-}
-
-impl ReadError {
-    /// The code that tells what is wrong.
-    pub fn code(&self) -> ErrorCode {
-        match self {
-            ReadError::Refused { code, .. } => *code,
-            ReadError::DeadlinePassed { .. } => ErrorCode::DeadlinePassed,
-        }
-    }
-}
-
-/// Why an index could not be fetched.
-#[derive(Debug, thiserror::Error)]
-pub enum FetchIndex {
-    /// The file to write to.
-    #[error("write the index of {version} to {path:?}")]
-    Write {
-        /// Dataset version.
-        version: VersionId,
-        /// Where to.
-        path: std::path::PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// No worker gave it in time.
-    #[error("no worker gave the index of {version} within the deadline; last trouble: {trouble}")]
-    DeadlinePassed {
-        /// Dataset version.
-        version: VersionId,
-        /// What was last wrong.
-        trouble: String,
-    },
-}
-
-/// Reads from the workers of one dataset. Clones share everything.
+/// Reads from the workers of one dataset. Clones share everything; the last one closes the connections.
 #[derive(Debug, Clone)]
 pub struct Client {
-    membership: Arc<watch::Sender<Arc<Membership>>>,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: ClientConfig,
+    counters: Arc<ClientCounters>,
+    buffers: Arc<Buffers>,
+    roster: RwLock<Arc<Roster>>,
+    membership: watch::Sender<Arc<Membership>>,
+    /// Ticks when a worker may have become reachable.
+    changes: watch::Sender<()>,
+    next_request: AtomicU64,
+    runtime: Handle,
+    /// Ended with the client.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// A membership and the links to its workers, in the same order.
+#[derive(Debug)]
+struct Roster {
+    membership: Arc<Membership>,
+    links: Vec<Arc<Link>>,
 }
 
 impl Client {
@@ -147,23 +102,45 @@ impl Client {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn new(config: ClientConfig) -> Self {
-        Self { membership: Arc::new(watch::Sender::new(Arc::new(config.membership))) }
+        let membership = Arc::new(config.membership.clone());
+        let links = membership.workers.iter();
+        let links = links.map(|worker| Arc::new(Link::new(worker.clone(), config.connections_per_worker)));
+        let roster = Roster { membership: Arc::clone(&membership), links: links.collect() };
+        let inner = Inner {
+            config,
+            counters: Arc::default(),
+            buffers: Arc::default(),
+            roster: RwLock::new(Arc::new(roster)),
+            membership: watch::Sender::new(membership),
+            changes: watch::Sender::new(()),
+            next_request: AtomicU64::new(1),
+            runtime: Handle::current(),
+            tasks: Mutex::default(),
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// The newest membership known; changes when a worker tells of a newer one.
     pub fn membership(&self) -> watch::Receiver<Arc<Membership>> {
-        self.membership.subscribe()
+        self.inner.membership.subscribe()
     }
 
     /// Takes a membership, if it is newer than the one known.
     pub fn set_membership(&self, membership: Membership) {
-        let _ = membership;
+        self.inner.learn(membership);
     }
 
-    /// Reads chunks of one object; they come in any order, each once, verified.
+    /// What this client counts.
+    pub fn counters(&self) -> Arc<ClientCounters> {
+        Arc::clone(&self.inner.counters)
+    }
+
+    /// Reads chunks of one object; they come in any order, each once, verified. The request is sent at once.
+    ///
+    /// The owner is asked first, then the next in hash order when it is dead, silent for [`Timing::silence`], or says that
+    /// another may know better; again and again until the deadline. An empty range ends at once.
     pub fn read(&self, version: VersionId, want: Want, deadline: Instant, priority: Priority) -> ChunkStream {
-        let _ = (version, want, deadline, priority);
-        ChunkStream {}
+        ChunkStream::new(Reading::new(&self.inner, version, vec![want], deadline, priority))
     }
 
     /// Reads chunks of many objects with one request for each worker concerned.
@@ -174,12 +151,11 @@ impl Client {
         deadline: Instant,
         priority: Priority,
     ) -> BatchStream {
-        let _ = (version, wants, deadline, priority);
-        BatchStream {}
+        BatchStream::new(Reading::new(&self.inner, version, wants, deadline, priority))
     }
 
-    /// Writes the index of a version to a new file at `path`, asking one worker after the other; the caller verifies it.
-    /// Answers its length.
+    /// Writes the index of a version to a new file at `path`, asking one worker after the other and going on where the
+    /// last one stopped; answers its length. The caller verifies it.
     ///
     /// # Errors
     /// The file is left as far as it came.
@@ -189,35 +165,83 @@ impl Client {
         path: &Path,
         deadline: Instant,
     ) -> Result<u64, FetchIndex> {
-        let _ = (version, path, deadline);
-        Ok(0)
+        fetch_index::fetch_index(&self.inner, version, path, deadline).await
     }
 }
 
-/// Chunks of one object as they come. Dropping it cancels what is open.
-#[derive(Debug)]
-pub struct ChunkStream {}
+impl Inner {
+    fn epoch(&self) -> u64 {
+        self.membership.borrow().epoch
+    }
 
-impl ChunkStream {
-    /// The next chunk; `None` when all have come, or after an error.
-    ///
-    /// # Cancel safety
-    /// Safe: a chunk that came is kept for the next call.
-    pub async fn next(&mut self) -> Option<Result<Chunk, ReadError>> {
-        None
+    fn roster(&self) -> Arc<Roster> {
+        Arc::clone(&self.roster.read())
+    }
+
+    fn next_request(&self) -> u64 {
+        self.next_request.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn note_change(&self) {
+        self.changes.send_replace(());
+    }
+
+    fn note_silence(&self, connection: &Connection) {
+        self.roster().links.iter().for_each(|link| link.note_silence(connection));
+        self.note_change();
+    }
+
+    /// Takes over a newer membership; links to workers that stay are kept.
+    fn learn(&self, membership: Membership) {
+        let mut roster = self.roster.write();
+        if membership.epoch <= roster.membership.epoch {
+            return;
+        }
+        let membership = Arc::new(membership);
+        let kept = |worker| roster.links.iter().find(|link| is_same(&link.worker, worker)).cloned();
+        let links: Vec<Arc<Link>> = membership
+            .workers
+            .iter()
+            .map(|worker| {
+                kept(worker).unwrap_or_else(|| {
+                    Arc::new(Link::new(worker.clone(), self.config.connections_per_worker))
+                })
+            })
+            .collect();
+        let gone = roster.links.iter().filter(|old| !links.iter().any(|link| Arc::ptr_eq(link, old)));
+        gone.for_each(|link| link.retire());
+        *roster = Arc::new(Roster { membership: Arc::clone(&membership), links });
+        drop(roster);
+        self.counters.memberships.add(1);
+        self.membership.send_replace(membership);
+        self.note_change();
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock();
+        while let Some(ended) = tasks.try_join_next() {
+            if let Err(join) = ended
+                && join.is_panic()
+            {
+                tracing::error!(error = %join, "a task of the data port's client panicked");
+            }
+        }
+        tasks.spawn_on(task, &self.runtime);
     }
 }
 
-/// Chunks of many objects as they come. Dropping it cancels what is open.
-#[derive(Debug)]
-pub struct BatchStream {}
+/// Whether connections to one worker serve for the other; the weight does not matter.
+fn is_same(one: &millrace_api::placement::Worker, other: &millrace_api::placement::Worker) -> bool {
+    one.name == other.name && one.address == other.address
+}
 
-impl BatchStream {
-    /// The next chunk or error and the number of its want; `None` when all wants have ended. An error ends its want only.
-    ///
-    /// # Cancel safety
-    /// Safe: a chunk that came is kept for the next call.
-    pub async fn next(&mut self) -> Option<(usize, Result<Chunk, ReadError>)> {
-        None
+/// An error and its causes in one line, for messages that name the last trouble.
+fn trouble(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
     }
+    text
 }

@@ -1,0 +1,4 @@
+//! Does the data port keep its promises over real sockets?
+
+mod double;
+mod reads;
