@@ -6,175 +6,24 @@
 //! behind a header.
 
 use std::cmp::Ordering;
-use std::io::{self, Write};
+use std::io::Write;
 
 use super::content::relative;
-use super::format::{MAX_NODES, MAX_SOURCES, MAX_TEXT_BYTES};
+use super::entry::{AssembleIndex, FileEntry, SourceEntry, Streams};
+use super::format::{MAX_SOURCES, MAX_TEXT_BYTES};
 use super::left_out::LeftOutList;
 use super::path_rule::{LeftOutReason, Verdict, compare_paths, judge_key};
 use super::records::Records;
 use super::write::Assembled;
 use crate::block::BlockSize;
-use crate::ids::OriginId;
-
-/// Says why an index could not be assembled or written.
-#[derive(Debug, thiserror::Error)]
-pub enum AssembleIndex {
-    /// More sources than an index can name.
-    #[error("{count} sources: an index holds at most {MAX_SOURCES}")]
-    SourceCount {
-        /// How many there are.
-        count: usize,
-    },
-    /// Two sources would show files in the same folder, or the list is not sorted.
-    #[error("source paths {first:?} and {second:?} overlap or are not sorted")]
-    SourcePaths {
-        /// The one before.
-        first: String,
-        /// The one after.
-        second: String,
-    },
-    /// A source has no text or path that fits.
-    #[error(
-        "source {path:?}: {field} is not a path without leading slash, or is longer than {MAX_TEXT_BYTES} bytes"
-    )]
-    SourceText {
-        /// The source's path.
-        path: String,
-        /// Which field.
-        field: &'static str,
-    },
-    /// A file names no source, or is not below its source's path.
-    #[error("file {path:?} does not belong to source {source_number}")]
-    Source {
-        /// The file's path.
-        path: String,
-        /// The source it names.
-        source_number: u8,
-    },
-    /// A path that [`judge_key`] does not show.
-    #[error("path {path:?} cannot be shown")]
-    Path {
-        /// The path.
-        path: String,
-    },
-    /// Paths did not come in order.
-    #[error("path {path:?} came after {after:?}, which is higher in path order")]
-    Order {
-        /// The path.
-        path: String,
-        /// The one before it.
-        after: String,
-    },
-    /// An ETag that no server gives.
-    #[error("ETag of {path:?} has {len} bytes, more than {MAX_TEXT_BYTES}")]
-    Etag {
-        /// The file's path.
-        path: String,
-        /// Its length.
-        len: usize,
-    },
-    /// The dataset is larger than the format.
-    #[error("too many {what} for one index, which holds {limit}")]
-    TooMany {
-        /// Of what.
-        what: &'static str,
-        /// How many an index holds.
-        limit: u64,
-    },
-    /// A stream could not be written or read.
-    #[error("write {stream} of an index")]
-    Write {
-        /// Which stream.
-        stream: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-    /// A stream does not hold what was written to it.
-    #[error("{stream} of an index: {got} bytes were read back, {expected} had been written")]
-    Length {
-        /// Which stream.
-        stream: &'static str,
-        /// How many bytes were written.
-        expected: u64,
-        /// How many are there.
-        got: u64,
-    },
-}
-
-/// A source, as it is written into an index.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SourceEntry {
-    /// Where it appears in the mount, without slashes at its ends; empty for the root.
-    pub path: String,
-    /// Endpoint URL; empty where the region decides.
-    pub endpoint: String,
-    /// Bucket.
-    pub bucket: String,
-    /// What every key starts with.
-    pub prefix: String,
-    /// Region; may be empty where there is an endpoint.
-    pub region: String,
-}
-
-impl SourceEntry {
-    /// The identity of endpoint and bucket.
-    pub fn origin(&self) -> OriginId {
-        if self.endpoint.is_empty() {
-            OriginId::of(&format!("region:{}", self.region), &self.bucket)
-        } else {
-            OriginId::of(&self.endpoint, &self.bucket)
-        }
-    }
-
-    /// The path in the mount of what lies at `relative` below this source.
-    pub fn path_of(&self, relative: &str) -> String {
-        match (self.path.as_str(), relative) {
-            ("", _) => relative.to_owned(),
-            (_, "") => self.path.clone(),
-            (path, _) => format!("{path}/{relative}"),
-        }
-    }
-}
-
-/// A file, as it is written into an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileEntry<'a> {
-    /// Path in the mount, without a leading slash: the source's path and what follows the prefix in the key.
-    pub path: &'a [u8],
-    /// Which source, counted from 0.
-    pub source: u8,
-    /// Size, bytes.
-    pub size: u64,
-    /// Last modification, milliseconds since 1970.
-    pub modified_ms: i64,
-    /// ETag without quotes.
-    pub etag: &'a str,
-    /// Whether the object must be restored before it can be read.
-    pub archived: bool,
-}
-
-/// What grows with the number of files, each apart: in memory or in temporary files.
-#[derive(Debug, Clone, Default)]
-pub struct Streams<T> {
-    /// 64 bytes a file.
-    pub files: T,
-    /// 4 bytes a file or directory.
-    pub children: T,
-    /// 40 bytes a pack.
-    pub packs: T,
-    /// 4 bytes a packed file.
-    pub members: T,
-    /// 12 bytes a file or directory; what the hash slots are made from, no section of the index.
-    pub hashes: T,
-    /// Names, and what else is text.
-    pub text: T,
-}
+use crate::ids::{ContentId, OriginId};
+use crate::pack::is_packed;
 
 /// Makes an index of files that come in path order.
 #[derive(Debug)]
 pub struct Assembler<W> {
     sources: Vec<SourceEntry>,
+    origins: Vec<OriginId>,
     /// How many sources have had their directory offered.
     shown_sources: usize,
     records: Records<W>,
@@ -212,7 +61,8 @@ impl<W: Write> Assembler<W> {
     ) -> Result<Self, AssembleIndex> {
         check_sources(&sources)?;
         let records = Records::new(block, streams);
-        Ok(Self { sources, shown_sources: 0, records, left_out: LeftOutList::default(), held: None })
+        let origins = sources.iter().map(SourceEntry::origin).collect();
+        Ok(Self { sources, origins, shown_sources: 0, records, left_out: LeftOutList::default(), held: None })
     }
 
     /// Adds the next file in path order. Of one path that comes again the newest is kept; a file at whose path a
@@ -330,12 +180,13 @@ impl<W: Write> Assembler<W> {
         let Held { path, file } = held;
         let Some(file) = file else { return self.records.directory(path) };
         let HeldFile { source, size, modified_ms, ref etag, archived } = *file;
-        let key = self.key(source, path);
         let entry = FileEntry { path, source, size, modified_ms, etag, archived };
-        match self.sources.get(usize::from(source)) {
-            Some(source) => self.records.file(&entry, source, &key),
-            None => Ok(()),
-        }
+        let content = is_packed(size).then(|| {
+            let origin = self.origins.get(usize::from(source)).copied().unwrap_or(OriginId([0; 16]));
+            ContentId::of_object(origin, &self.key(source, path), etag.as_bytes(), size)
+        });
+        let base = self.sources.get(usize::from(source)).map_or("", |source| source.path.as_str());
+        self.records.file(&entry, base, content)
     }
 
     /// The whole key of the object shown at `path`; the source has been checked.
@@ -382,10 +233,6 @@ fn check_path(path: &[u8]) -> Result<(), AssembleIndex> {
         Verdict::Shown(_) => Ok(()),
         Verdict::Directory(_) | Verdict::LeftOut(_) => Err(AssembleIndex::Path { path: text_of(path) }),
     }
-}
-
-pub(super) fn too_many(what: &'static str) -> AssembleIndex {
-    AssembleIndex::TooMany { what, limit: MAX_NODES.into() }
 }
 
 fn text_of(path: &[u8]) -> String {

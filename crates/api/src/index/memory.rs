@@ -2,7 +2,8 @@
 
 use std::io::Cursor;
 
-use super::assemble::{AssembleIndex, Assembler, FileEntry, SourceEntry, Streams};
+use super::assemble::Assembler;
+use super::entry::{AssembleIndex, FileEntry, SourceEntry, Streams};
 use super::format::Slot;
 use super::path_rule::compare_paths;
 use crate::block::BlockSize;

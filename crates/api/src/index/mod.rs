@@ -6,10 +6,12 @@
 
 mod assemble;
 mod content;
+mod entry;
 mod etag;
 pub mod format;
 mod left_out;
 mod memory;
+mod open;
 mod path_rule;
 mod records;
 mod slots;
@@ -18,13 +20,15 @@ mod view;
 mod walk;
 mod write;
 
-pub use assemble::{AssembleIndex, Assembler, FileEntry, SourceEntry, Streams};
+pub use assemble::Assembler;
+pub use entry::{AssembleIndex, FileEntry, SourceEntry, Streams};
 pub use left_out::{LeftOutList, MAX_LEFT_OUT_LISTED};
 pub use memory::build_in_memory;
+pub use open::OpenIndex;
 pub use path_rule::{LeftOutReason, MAX_NAME_BYTES, MAX_PATH_BYTES, Verdict, compare_paths, judge_key};
 pub use slots::fill_slots;
 pub use verify::VerifyIndex;
-pub use view::{Dir, DirIndex, File, FileIndex, IndexView, Node, OpenIndex, Pack, PackIndex, Source, Totals};
+pub use view::{Dir, DirIndex, File, FileIndex, IndexView, Node, Pack, PackIndex, Source, Totals};
 pub use walk::Children;
 pub use write::Assembled;
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{I64, U32, U64};
 
-use super::assemble::{AssembleIndex, FileEntry, SourceEntry, Streams, too_many};
+use super::entry::{AssembleIndex, FileEntry, SourceEntry, Streams, too_many};
 use super::etag::Etag;
 use super::format::{
     DIR_BIT, DirRecord, FLAG_ARCHIVED, FileRecord, LeftOutRecord, MAX_NODES, NONE, PackRecord, SourceRecord,
@@ -17,7 +17,7 @@ use super::view::DirIndex;
 use super::write::Assembled;
 use crate::block::{BlockSize, PACK_ALIGN_BYTES, chunk_count};
 use crate::ids::ContentId;
-use crate::pack::{PackCutter, is_packed};
+use crate::pack::PackCutter;
 use crate::placement::PlacementKey;
 
 /// Turns files and directories, in path order and each once, into records.
@@ -106,12 +106,12 @@ impl<W: Write> Records<W> {
         Ok(())
     }
 
-    /// Adds a file; `key` is the whole key of its object.
+    /// Adds a file of the source at `base`; `content` names its object where it is to be packed.
     pub fn file(
         &mut self,
         entry: &FileEntry<'_>,
-        source: &SourceEntry,
-        key: &[u8],
+        base: &str,
+        content: Option<ContentId>,
     ) -> Result<(), AssembleIndex> {
         let FileEntry { path, source: source_number, size, modified_ms, etag, archived } = *entry;
         let name_start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
@@ -140,9 +140,8 @@ impl<W: Write> Records<W> {
             first_slot: U32::ZERO,
         };
         self.set_etag(&mut record, etag)?;
-        if is_packed(size) {
-            let content = ContentId::of_object(source.origin(), key, etag.as_bytes(), size);
-            self.set_pack(&mut record, path, source, content)?;
+        if let Some(content) = content {
+            self.set_pack(&mut record, path, base, content)?;
         }
         self.files += 1;
         self.total_bytes = self
@@ -269,7 +268,7 @@ impl<W: Write> Records<W> {
         &mut self,
         record: &mut FileRecord,
         path: &[u8],
-        source: &SourceEntry,
+        base: &str,
         content: ContentId,
     ) -> Result<(), AssembleIndex> {
         let size = record.size.get();
@@ -281,7 +280,7 @@ impl<W: Write> Records<W> {
                 placement: PlacementKey(0),
                 first_member: self.members,
                 contents: Vec::new(),
-                last_path: source.path.clone().into_bytes(),
+                last_path: base.as_bytes().to_vec(),
                 len: 0,
                 slots: 0,
             });

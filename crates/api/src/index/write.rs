@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-use super::assemble::{AssembleIndex, Streams};
+use super::entry::{AssembleIndex, Streams};
 use super::format::{
     DirRecord, FORMAT_VERSION, HEADER_BYTES, Header, LeftOutRecord, MAGIC, SECTION_ALIGN_BYTES, Section,
     SectionPlace, Slot, SourceRecord,

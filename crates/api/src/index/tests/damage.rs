@@ -1,10 +1,12 @@
 //! What does an index do when its bytes are not what was written?
 
+use std::io::Cursor;
+
 use proptest::prelude::*;
 
-use super::super::format::Section;
-use super::super::{IndexView, OpenIndex, VerifyIndex};
-use super::{read_all, sample};
+use super::super::format::{LeftOutRecord, Section, TextRef};
+use super::super::{Assembled, Assembler, IndexView, OpenIndex, Streams, VerifyIndex};
+use super::{block, read_all, sample, source};
 
 #[test]
 fn every_change_of_a_byte_is_refused() {
@@ -46,6 +48,31 @@ fn a_header_of_another_program_says_which() {
     assert_eq!(with(24, 1), OpenIndex::Header { field: "block size", value: (1 << 20) + 1 });
     assert!(matches!(with(48, 1), OpenIndex::Section { .. }));
     assert!(matches!(IndexView::open(b""), Err(OpenIndex::TooShort { len: 0 })));
+}
+
+#[test]
+fn counts_that_no_index_has_are_refused_at_open() {
+    let assembled = || {
+        let assembler = Assembler::new(block(), vec![source("", "")], Streams::<Vec<u8>>::default()).unwrap();
+        assembler.finish().unwrap().1
+    };
+    let refused = |assembled: Assembled, packs: &[u8]| {
+        let mut bytes = Cursor::new(Vec::new());
+        let text = vec![0; assembled.text_bytes as usize];
+        let streams = Streams { packs, text: &text[..], ..Streams::default() };
+        assembled.write(streams, &mut [], &mut bytes).unwrap();
+        match IndexView::open(bytes.get_ref()) {
+            Err(OpenIndex::Header { field, value }) => (field, value),
+            other => panic!("{other:?}"),
+        }
+    };
+    let many = Assembled { sources: assembled().sources.repeat(17), ..assembled() };
+    assert_eq!(refused(many, b""), ("number of sources", 17));
+    assert_eq!(refused(Assembled { dirs: Vec::new(), ..assembled() }, b""), ("number of directories", 0));
+    assert_eq!(refused(Assembled { packs: 1, ..assembled() }, &[0; 40]), ("number of packs", 1));
+    let record = LeftOutRecord { key: TextRef::default(), reason: 1, source: 0, reserved: [0; 6] };
+    let many = Assembled { left_out: vec![record; 1001], ..assembled() };
+    assert_eq!(refused(many, b""), ("number of listed keys", 1001));
 }
 
 #[test]

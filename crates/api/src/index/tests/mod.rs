@@ -66,6 +66,7 @@ fn read_all(view: &IndexView<'_>) -> usize {
     use super::{DirIndex, FileIndex, Node, PackIndex};
     let totals = view.totals();
     let mut sum = view.sources().count() + view.left_out().count();
+    sum += view.dir(view.root()).map_or(0, |root| root.files_below().take(1000).count());
     for dir in (0..=totals.dirs.min(1000)).map(DirIndex) {
         let node = Node::Dir(dir);
         sum += usize::from(view.dir(dir).is_some()) + view.path(node).map_or(0, |path| path.len());

@@ -107,6 +107,7 @@ fn check_dirs(
         prop_assert_eq!(dir.child_count as usize, names.len());
         let below = |other: &&String| path.is_empty() || other.starts_with(&format!("{path}/"));
         prop_assert_eq!(dir.file_count as usize, full.iter().filter(below).count());
+        prop_assert_eq!(dir.files_below().count(), dir.file_count as usize);
         let first = full.iter().position(|other| below(&other));
         prop_assert!(first.is_none_or(|first| first as u32 == dir.first_file));
         let newest =
