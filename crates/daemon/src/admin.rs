@@ -9,17 +9,32 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use prometheus::{IntGauge, Opts, Registry, TextEncoder};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::readiness::Readiness;
+
+/// How long a connection has for the request it is in when the process ends: well within what the process has.
+const LAST_REQUEST_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Connections at a time: a kubelet, a scraper or two and some people; more wait.
+const MAX_CONNECTIONS: usize = 64;
+
+/// How long a connection may take for the header of a request, idle time before it included. Longer than the usual 30 s between
+/// two scrapes, so that a scraper keeps its connection.
+const HEADER_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Which program this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,11 +131,66 @@ impl AdminPort {
     /// [`AdminError::Serve`].
     pub async fn serve(self, admin: Admin, token: CancellationToken) -> Result<(), AdminError> {
         let Self { listener, address } = self;
-        axum::serve(listener, router(admin))
-            .with_graceful_shutdown(token.cancelled_owned())
-            .await
-            .map_err(|source| AdminError::Serve { address, source })
+        let router = router(admin);
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let connections = TaskTracker::new();
+        let result = loop {
+            let permit = permits.clone().acquire_owned().await.expect("the semaphore is never closed");
+            let accepted = tokio::select! {
+                () = token.cancelled() => break Ok(()),
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    let connection = answer(stream, router.clone(), token.clone());
+                    connections.spawn(async move {
+                        connection.await;
+                        drop(permit);
+                    });
+                }
+                Err(error) if is_passing(&error) => {
+                    tracing::warn!(%address, %error, "accept on admin port");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                Err(source) => break Err(AdminError::Serve { address, source }),
+            }
+        };
+        connections.close();
+        connections.wait().await;
+        result
     }
+}
+
+/// Answers the requests of one connection.
+async fn answer(stream: TcpStream, router: Router, token: CancellationToken) {
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_DEADLINE)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = token.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            match tokio::time::timeout(LAST_REQUEST_DEADLINE, connection).await {
+                Ok(ended) => ended,
+                Err(_) => return,
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection to the admin port");
+    }
+}
+
+/// Whether accepting may work again later: the peer went away, or files, memory or buffers are short.
+fn is_passing(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let Some(errno) = Errno::from_io_error(error) else {
+        return false;
+    };
+    [Errno::CONNABORTED, Errno::INTR, Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::PROTO]
+        .contains(&errno)
 }
 
 fn router(admin: Admin) -> Router {
@@ -228,6 +298,19 @@ mod tests {
         served.token.cancel();
         served.task.await.unwrap().unwrap();
         assert!(tokio::net::TcpStream::connect(served.address).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn silent_connections_neither_fill_the_port_nor_hold_up_its_end() {
+        let served = serve().await;
+        let mut silent = Vec::new();
+        for _ in 0..MAX_CONNECTIONS - 1 {
+            silent.push(TcpStream::connect(served.address).await.unwrap());
+        }
+        silent[0].write_all(b"GET /heal").await.unwrap();
+        assert!(get(served.address, "/healthz").await.starts_with("HTTP/1.1 200"));
+        served.token.cancel();
+        served.task.await.unwrap().unwrap();
     }
 
     #[tokio::test]

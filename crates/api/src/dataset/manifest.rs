@@ -9,7 +9,7 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use super::check::{Problem, check_object};
-use super::spec::Dataset;
+use super::spec::{Dataset, SecretRef};
 use super::{credentials, schema};
 
 /// Longest file that is read, bytes: what etcd takes of one object by default.
@@ -148,19 +148,40 @@ impl Manifest {
         self.secrets.iter().find(|secret| secret.name == name && secret.namespace == namespace)
     }
 
-    /// Lists the Secrets that the Dataset names and the file does not hold, as problems. In a cluster they may be there already.
-    pub fn missing_secrets(&self) -> Vec<Problem> {
-        let named = self.dataset.spec.sources.iter().enumerate().filter_map(|(at, source)| {
-            let name = &source.s3.credentials.secret_ref.as_ref()?.name;
-            self.secret(name).is_none().then_some((at, name))
-        });
-        named
-            .map(|(at, name)| {
-                let field = format!("spec.sources[{at}].s3.credentials.secretRef.name");
-                let message = format!("Secret {name:?} is not in the file: add it as a document of its own, in the Dataset's namespace");
-                Problem::new(&field, &Value::String(name.clone()), message)
-            })
-            .collect()
+    /// Lists what is wrong with the Secrets that the Dataset names: not in the file, or without the keys of credentials. In a
+    /// cluster they may be there already, with others.
+    pub fn secret_problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for (at, source) in self.dataset.spec.sources.iter().enumerate() {
+            let Some(SecretRef { name }) = &source.s3.credentials.secret_ref else {
+                continue;
+            };
+            let message = match self.secret(name) {
+                None => format!(
+                    "Secret {name:?} is not in the file: add it as a document of its own, in the Dataset's namespace"
+                ),
+                Some(secret) => match secret.missing_key() {
+                    None => continue,
+                    Some(key) => format!("Secret {name:?} has no {key}: add it"),
+                },
+            };
+            let field = format!("spec.sources[{at}].s3.credentials.secretRef.name");
+            problems.push(Problem::new(&field, &Value::String(name.clone()), message));
+        }
+        problems
+    }
+}
+
+impl Secret {
+    /// A key that credentials need and this Secret lacks.
+    fn missing_key(&self) -> Option<&'static str> {
+        let lacks = |key: &&str| self.data.get(*key).is_none_or(|value| value.trim_ascii().is_empty());
+        let needed = if lacks(&credentials::ACCESS_KEY_ID) && !lacks(&credentials::ROLE_ARN) {
+            [credentials::ROLE_ARN, credentials::WEB_IDENTITY_TOKEN_FILE]
+        } else {
+            [credentials::ACCESS_KEY_ID, credentials::SECRET_ACCESS_KEY]
+        };
+        needed.into_iter().find(lacks)
     }
 }
 
@@ -187,6 +208,7 @@ fn documents(text: &str) -> Result<Vec<Value>, ParseManifest> {
         // Through a YAML value, which refuses a key given twice.
         let value = serde_yaml::Value::deserialize(document).map_err(yaml)?;
         let mut value: Value = serde_yaml::from_value(value).map_err(yaml)?;
+        refuse_null_anonymous(&value)?;
         schema::drop_nulls(&mut value);
         if !value.is_null() {
             documents.push(value);
@@ -196,6 +218,24 @@ fn documents(text: &str) -> Result<Vec<Value>, ParseManifest> {
         }
     }
     Ok(documents)
+}
+
+/// `anonymous:` without `{}` is null, and would mean the opposite of what it says: the SDK's chain.
+fn refuse_null_anonymous(value: &Value) -> Result<(), ParseManifest> {
+    let sources = value.pointer("/spec/sources").and_then(Value::as_array);
+    for (at, source) in sources.into_iter().flatten().enumerate() {
+        if let Some(null @ Value::Null) = source.pointer("/s3/credentials/anonymous") {
+            let field = format!("spec.sources[{at}].s3.credentials.anonymous");
+            let problems =
+                vec![Problem::new(&field, null, "null means that it is not given: write \"anonymous: {}\"")];
+            return Err(ParseManifest::Invalid {
+                kind: "Dataset",
+                name: name_of(value).to_owned(),
+                problems,
+            });
+        }
+    }
+    Ok(())
 }
 
 fn dataset(value: &Value) -> Result<Dataset, ParseManifest> {

@@ -14,3 +14,6 @@ pub mod schema;
 pub mod sizes;
 pub mod spec;
 pub mod status;
+
+#[cfg(test)]
+mod tests;

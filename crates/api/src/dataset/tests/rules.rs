@@ -1,11 +1,12 @@
 //! Does each rule of the Dataset refuse the object that breaks it, with the field, the value and the cure?
 
 use kube::core::cel::Validator;
-use millrace_api::dataset::check::{Problem, check_object};
-use millrace_api::dataset::crd::dataset_schema;
-use millrace_api::dataset::manifest::{Manifest, ParseManifest};
-use millrace_api::dataset::spec::Dataset;
 use serde_json::{Value, json};
+
+use super::assert_says;
+use crate::dataset::check::{Problem, check_object};
+use crate::dataset::crd::dataset_schema;
+use crate::dataset::spec::Dataset;
 
 /// A valid Dataset with every field.
 fn valid() -> Value {
@@ -60,17 +61,6 @@ fn refused_by_cel(object: &Value) -> Vec<Problem> {
         }
     };
     errors.map(|error| Problem::new(&field(&error.field_path), &Value::Null, error.message)).collect()
-}
-
-#[track_caller]
-fn assert_says(problems: &[Problem], field: &str, value: &str, cure: &str) {
-    let found = problems.iter().find(|problem| problem.field == field);
-    let message = &found.unwrap_or_else(|| panic!("no problem of {field} in {problems:#?}")).message;
-    assert!(
-        message.contains(value) && message.contains(cure),
-        "{field}: {message:?} lacks {value:?} or {cure:?}"
-    );
-    assert!(!message.contains('\n'), "the API server allows no line breaks: {message:?}");
 }
 
 #[test]
@@ -493,130 +483,4 @@ fn typed_datasets_are_refused_by_the_derived_checks_too() {
             .contains("blockSize \"16Mi\" is not the \"8Mi\"")
     );
     assert_says(&new.check_update(&old), "spec.workers.cache.blockSize", "16Mi", "8Mi");
-}
-
-fn parse_error(text: &str) -> String {
-    Manifest::parse(text).unwrap_err().to_string()
-}
-
-const HEAD: &str = "apiVersion: millrace.dev/v1alpha1\nkind: Dataset\nmetadata: {name: x}\n";
-const SPEC: &str = "spec: {sources: [{path: /, s3: {bucket: abc, region: r}}]}\n";
-
-#[test]
-fn examples_are_valid_and_complete() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let manifest = Manifest::parse(&std::fs::read_to_string(&path).unwrap())
-            .unwrap_or_else(|e| panic!("{path:?}: {e}"));
-        assert_eq!(manifest.missing_secrets(), [], "{path:?}");
-        names.push(path.file_name().unwrap().to_str().unwrap().to_owned());
-    }
-    names.sort();
-    assert_eq!(names, ["minimal.yaml", "minio.yaml", "several-sources.yaml", "web-identity.yaml"]);
-}
-
-#[test]
-fn a_file_says_all_its_problems_at_once() {
-    let error =
-        parse_error(&format!("{HEAD}spec:\n  sorces: []\n  workers: {{replica: 3, blockSize: 8Mi}}\n"));
-    for line in [
-        "\n  spec.sorces: unknown field \"sorces\": did you mean \"sources\"?",
-        "\n  spec.workers.replica: unknown field \"replica\": did you mean \"replicas\"?",
-        "\n  spec.workers.blockSize: unknown field \"blockSize\": it belongs in spec.workers.cache",
-        "\n  spec: field \"sources\" is missing: add it",
-    ] {
-        assert!(error.contains(line), "{error}");
-    }
-    assert!(error.starts_with("Dataset \"x\" is not valid:"), "{error}");
-}
-
-#[test]
-fn unknown_fields_outside_the_spec_are_named_too() {
-    let error = parse_error(&format!("{HEAD}{SPEC}sepc: {{}}\n"));
-    assert!(error.contains("sepc: unknown field \"sepc\": did you mean \"spec\"?"), "{error}");
-    let error = parse_error(&format!("{}{SPEC}", HEAD.replace("name: x", "name: x, lables: {}")));
-    assert!(error.contains("metadata.lables: unknown field \"lables\": did you mean \"labels\"?"), "{error}");
-    let error = parse_error(&format!("{}{SPEC}", HEAD.replace("name: x", "name: 123")));
-    assert!(error.contains("metadata.name: 123 is no name"), "{error}");
-}
-
-#[test]
-fn other_objects_are_refused_by_kind_and_place() {
-    let error = parse_error(&format!("{HEAD}{SPEC}---\napiVersion: apps/v1\nkind: Deployment\n"));
-    assert!(error.starts_with("document 2 is \"Deployment\" of \"apps/v1\""), "{error}");
-    let error = parse_error(&format!("{}{SPEC}", HEAD.replace("v1alpha1", "v1")));
-    assert!(error.contains("\"millrace.dev/v1\"") && error.contains("millrace.dev/v1alpha1"), "{error}");
-    assert!(parse_error("").contains("has no Dataset"));
-    assert!(parse_error("---\n---\n").contains("has no Dataset"));
-    assert!(parse_error("- a list\n").starts_with("document 1 is \"\""));
-    let error = parse_error(&format!("{HEAD}{SPEC}---\n{}{SPEC}", HEAD.replace("name: x", "name: y")));
-    assert!(error.contains("[\"x\", \"y\"]") && error.contains("one in each file"), "{error}");
-}
-
-#[test]
-fn what_is_no_yaml_is_named_by_document() {
-    let error = Manifest::parse(&format!("{HEAD}{SPEC}---\na: [\n")).unwrap_err();
-    assert!(matches!(error, ParseManifest::Yaml { document: 2, .. }), "{error}");
-    let twice = Manifest::parse(&format!("{HEAD}{SPEC}{SPEC}")).unwrap_err();
-    let ParseManifest::Yaml { source, .. } = twice else { panic!("{twice}") };
-    assert!(source.to_string().contains("duplicate"), "{source}");
-    assert!(parse_error(&"#".repeat(2 << 20)).contains("2097152 bytes"));
-    assert!(parse_error(&"a: 1\n---\n".repeat(100)).contains("more than 17 documents"));
-}
-
-#[test]
-fn defaults_and_nulls_mean_the_same() {
-    let manifest = Manifest::parse(&format!("{HEAD}{SPEC}")).unwrap();
-    let with_nulls = Manifest::parse(&format!(
-        "{HEAD}{}  workers:\n  mount: {{uid: null, nodeCache: null}}\n",
-        "spec:\n  sources: [{path: /, s3: {bucket: abc, region: r, credentials: null}}]\n"
-    ));
-    assert_eq!(manifest, with_nulls.unwrap());
-    let Dataset { metadata, spec, status } = manifest.dataset;
-    assert_eq!((metadata.namespace.as_deref(), status), (Some("default"), None));
-    assert_eq!(spec.workers.replicas, 1);
-    assert_eq!(spec.workers.cache.block_size().bytes(), 8 << 20);
-    assert_eq!(spec.mount.node_cache.quota.bytes(), 10 << 30);
-    assert_eq!((spec.mount.file_mode.bits(), spec.mount.dir_mode.bits()), (0o444, 0o555));
-}
-
-#[test]
-fn secrets_are_decoded_and_never_printed() {
-    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {AWS_ACCESS_KEY_ID: aGVsbG8=}\nstringData: {AWS_SECRET_ACCESS_KEY: topsecret}\n";
-    let spec = SPEC.replace("region: r", "region: r, credentials: {secretRef: {name: s}}");
-    let manifest = Manifest::parse(&format!("{secret}---\n{HEAD}{spec}")).unwrap();
-    assert_eq!(manifest.missing_secrets(), []);
-    let found = manifest.secret("s").unwrap();
-    assert_eq!(found.data["AWS_ACCESS_KEY_ID"], b"hello");
-    assert_eq!(found.data["AWS_SECRET_ACCESS_KEY"], b"topsecret");
-    let printed = format!("{manifest:?}");
-    assert!(
-        printed.contains("AWS_SECRET_ACCESS_KEY")
-            && !printed.contains("topsecret")
-            && !printed.contains("hello")
-    );
-
-    let other = Manifest::parse(&format!(
-        "{}---\n{HEAD}{spec}",
-        secret.replace("name: s", "name: s, namespace: other")
-    ))
-    .unwrap();
-    assert_says(&other.missing_secrets(), "spec.sources[0].s3.credentials.secretRef.name", "\"s\"", "add it");
-
-    for (wrong, message) in [
-        (secret.replace("aGVsbG8=", "topsecret!"), "data.AWS_ACCESS_KEY_ID: value is not base64"),
-        (secret.replace("topsecret", "12345678"), "stringData.AWS_SECRET_ACCESS_KEY: value is not a text"),
-        (secret.replace("AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEYID"), "did you mean \"AWS_ACCESS_KEY_ID\"?"),
-        (
-            secret.replace("stringData", "stringdata"),
-            "unknown field \"stringdata\": did you mean \"stringData\"?",
-        ),
-        (secret.replace("{name: s}", "{}"), "metadata.name"),
-    ] {
-        let error = parse_error(&format!("{wrong}---\n{HEAD}{spec}"));
-        assert!(error.contains(message), "{error}");
-        assert!(!error.contains("topsecret") && !error.contains("12345678"), "{error}");
-    }
 }
