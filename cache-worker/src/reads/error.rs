@@ -1,0 +1,90 @@
+//! Why was a chunk not fetched, and what is the reader told?
+
+use millrace_api::wire::ErrorCode;
+use millrace_transport::server::ReadError;
+
+use super::failures::Hold;
+use crate::origin::error::{OriginError, OriginErrorKind};
+
+/// Why a flight did not bring its chunks.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct FetchError {
+    /// What the client should do about it.
+    pub code: ErrorCode,
+    /// A constant in CamelCase, as in a condition.
+    pub reason: &'static str,
+    /// For the user: names the object, the cause and the cure.
+    pub message: String,
+    /// How long reads of the object fail at once; `None` where the same read may succeed a moment later.
+    pub hold: Option<Hold>,
+}
+
+impl FetchError {
+    /// The worker is stopping.
+    pub fn stopping() -> Self {
+        let message = "the worker is stopping".to_owned();
+        Self { code: ErrorCode::Stopping, reason: "Stopping", message, hold: None }
+    }
+
+    /// The worker was not told where the objects of a source are.
+    pub fn no_source(path: &str) -> Self {
+        let message = format!("source {path:?} is not configured at this worker");
+        Self { code: ErrorCode::Internal, reason: "NoSource", message, hold: None }
+    }
+
+    /// The object was archived when it was indexed.
+    pub fn archived(path: &str) -> Self {
+        let message =
+            format!("object of {path:?} is archived; restore the object, then index the dataset again");
+        Self { code: ErrorCode::Archived, reason: "Archived", message, hold: Some(Hold::Lasting) }
+    }
+
+    /// The index has no key or ETag for a file.
+    pub fn damaged_index(path: &str) -> Self {
+        let message = format!("the index has no key for {path:?}");
+        Self { code: ErrorCode::Internal, reason: "DamagedIndex", message, hold: Some(Hold::Lasting) }
+    }
+
+    /// Maps what the origin said; the one place where its kinds become codes of the data port.
+    pub fn from_origin(error: &OriginError) -> Self {
+        let kind = error.kind();
+        let (code, hold) = match kind {
+            // The version that was indexed is no more: nothing brings it back.
+            OriginErrorKind::Changed => (ErrorCode::ObjectChanged, Some(Hold::Final)),
+            OriginErrorKind::NoSuchKey => (ErrorCode::ObjectGone, Some(Hold::Final)),
+            // Someone can restore the object.
+            OriginErrorKind::Archived => (ErrorCode::Archived, Some(Hold::Lasting)),
+            // Someone can grant the right, or replace the credentials. Another worker has the same ones.
+            OriginErrorKind::AccessDenied
+            | OriginErrorKind::Kms
+            | OriginErrorKind::RequesterPays
+            | OriginErrorKind::InvalidAccessKey
+            | OriginErrorKind::SignatureMismatch
+            | OriginErrorKind::ExpiredToken
+            | OriginErrorKind::Credentials => (ErrorCode::OriginDenied, Some(Hold::Lasting)),
+            // This worker's clock or its way to the bucket: another worker may do better, waiting does not help.
+            OriginErrorKind::ClockSkew
+            | OriginErrorKind::Tls
+            | OriginErrorKind::NoSuchBucket
+            | OriginErrorKind::Region
+            | OriginErrorKind::WrongRange
+            | OriginErrorKind::Unexpected => (ErrorCode::OriginUnavailable, Some(Hold::Lasting)),
+            // An outage: ask again until the reader's deadline.
+            OriginErrorKind::Dns
+            | OriginErrorKind::Refused
+            | OriginErrorKind::Unreachable
+            | OriginErrorKind::Reset
+            | OriginErrorKind::TimedOut
+            | OriginErrorKind::Truncated
+            | OriginErrorKind::Throttled
+            | OriginErrorKind::Unavailable => (ErrorCode::OriginUnavailable, None),
+        };
+        Self { code, reason: kind.name(), message: error.to_string(), hold }
+    }
+
+    /// What the reader is told.
+    pub fn to_read_error(&self) -> ReadError {
+        ReadError::new(self.code, self.message.clone())
+    }
+}

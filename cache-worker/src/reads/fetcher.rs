@@ -1,0 +1,351 @@
+//! How do chunks get from the origin to those who wait and into the store?
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use millrace_api::block::{CHUNK_BYTES, Span};
+use millrace_api::crc::crc32c;
+use millrace_api::ids::ContentId;
+use millrace_daemon::shutdown::Tasks;
+use millrace_store::{Class, Store};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Instant;
+
+use super::block_map::{BlockMap, Chunk, Flight};
+use super::cutter::Cutter;
+use super::error::FetchError;
+use super::failures::{Failure, Failures, Hold};
+use super::run_writer::{Kept, RUN_CHUNKS, RunWriter};
+use super::timing::Timing;
+use crate::metrics::Metrics;
+use crate::origin::window::Priority;
+use crate::origin::{GetStream, ObjectVersion, Origin};
+use crate::versions::{Object, Version};
+
+/// Writes to the store at once. More than one lets a slow disk work in parallel; each holds a blocking thread.
+const WRITERS: usize = 4;
+
+/// How long the store is taken to be full after it kept nothing: then only what is wanted is fetched.
+const FULL_FOR: Duration = Duration::from_secs(1);
+
+/// An object of a version.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The version.
+    pub version: Arc<Version>,
+    /// The object.
+    pub object: Arc<Object>,
+}
+
+impl Target {
+    /// The store file.
+    pub fn content(&self) -> ContentId {
+        self.object.span.file.content
+    }
+
+    /// Slots of some of the object's chunks.
+    pub fn slots(&self, chunks: &Range<u32>) -> Range<u32> {
+        let first = self.object.span.first_slot;
+        first + chunks.start..first + chunks.end
+    }
+
+    /// Chunks of the object in some slots.
+    pub fn chunks(&self, slots: &Range<u32>) -> Range<u32> {
+        let first = self.object.span.first_slot;
+        slots.start - first..slots.end - first
+    }
+}
+
+/// How chunks are to be fetched.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// Whether a reader waits.
+    pub priority: Priority,
+    /// How the store keeps them.
+    pub class: Class,
+    /// When the fetch is given up.
+    pub deadline: Instant,
+}
+
+/// How a flight ended.
+pub type Landing = Result<Kept, Arc<FetchError>>;
+
+/// Fetches chunks; one for the whole worker.
+#[derive(Debug)]
+pub struct Fetcher {
+    /// Where chunks are kept.
+    pub store: Store,
+    /// What is on its way.
+    pub map: Mutex<BlockMap<FetchError>>,
+    /// Objects that cannot be read.
+    pub failures: Mutex<Failures>,
+    /// What the origin's answers usually take.
+    pub timing: Timing,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Notified whenever a flight ends.
+    pub landed: Notify,
+    memory: Arc<Semaphore>,
+    writers: Arc<Semaphore>,
+    tasks: Tasks,
+    born: Instant,
+    full_until_ms: AtomicU64,
+}
+
+impl Fetcher {
+    /// A fetcher that holds at most `memory_bytes` of chunks.
+    pub fn new(store: Store, memory_bytes: u64, metrics: Metrics, tasks: Tasks) -> Arc<Self> {
+        // A chunk must always fit.
+        let memory = memory_bytes.max(4 * CHUNK_BYTES).min(1 << 40) as usize;
+        Arc::new(Self {
+            store,
+            map: Mutex::default(),
+            failures: Mutex::default(),
+            timing: Timing::default(),
+            metrics,
+            landed: Notify::new(),
+            memory: Arc::new(Semaphore::new(memory)),
+            writers: Arc::new(Semaphore::new(WRITERS)),
+            tasks,
+            born: Instant::now(),
+            full_until_ms: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether the store has kept what it was given lately.
+    pub fn admits(&self) -> bool {
+        self.born.elapsed().as_millis() as u64 >= self.full_until_ms.load(Ordering::Relaxed)
+    }
+
+    /// Looks which slots claimed by `flight` are in the store after all, releases them, and returns the others.
+    pub fn absent_from_store(
+        &self,
+        target: &Target,
+        claimed: Vec<Range<u32>>,
+        flight: &Flight,
+    ) -> Vec<Range<u32>> {
+        let mut absent = Vec::new();
+        for run in claimed {
+            let presence = self.store.present(&target.object.span.file, run.clone());
+            if presence.count() == 0 {
+                absent.push(run);
+                continue;
+            }
+            let missing: Vec<_> = presence.missing().collect();
+            let mut map = self.map.lock();
+            let mut at = run.start;
+            for gap in missing.iter().cloned().chain([run.end..run.end]) {
+                map.release(target.content(), at..gap.start, flight);
+                at = gap.end;
+            }
+            absent.extend(missing);
+        }
+        absent
+    }
+
+    /// Sends for the chunks in `slots`, which `flight` has claimed, in one request.
+    pub fn launch(
+        self: &Arc<Self>,
+        target: Target,
+        slots: Range<u32>,
+        flight: Arc<Flight>,
+        terms: Terms,
+    ) -> oneshot::Receiver<Landing> {
+        let (done, landing) = oneshot::channel();
+        let fetcher = Arc::clone(self);
+        self.metrics.flights.inc();
+        self.tasks.spawn("fetch", async move {
+            let result = fetcher.fly(&target, slots.clone(), &flight, terms).await;
+            let result = result.map_err(|error| fetcher.note_failure(&target, &slots, &flight, error));
+            if result.is_ok() && !fetcher.failures.lock().is_empty() {
+                fetcher.note_success(&target);
+            }
+            fetcher.metrics.flights.dec();
+            fetcher.landed.notify_waiters();
+            // Nobody may wait for the landing itself.
+            let _ = done.send(result);
+        });
+        landing
+    }
+
+    /// Brings the chunks: cut, checksummed, handed on, written.
+    async fn fly(
+        self: &Arc<Self>,
+        target: &Target,
+        slots: Range<u32>,
+        flight: &Flight,
+        terms: Terms,
+    ) -> Result<Kept, FetchError> {
+        let source = Source::of(target)?;
+        let range = byte_range(&target.object.span, &target.chunks(&slots));
+        let mut cutter = Cutter::new(range.end - range.start);
+        let mut body = source.get(range, terms.priority, terms.deadline);
+        let mut may_be_urged = terms.priority == Priority::WarmUp;
+        let mut writer = RunWriter::new(Arc::clone(self), target.clone(), terms.class);
+        let stop = self.tasks.token();
+        let (mut next, mut last) = (slots.start, Instant::now());
+        let result = loop {
+            let piece = tokio::select! {
+                piece = body.next() => piece,
+                () = stop.cancelled() => break Err(FetchError::stopping()),
+                () = flight.urged(), if may_be_urged => {
+                    may_be_urged = false;
+                    if !flight.has_begun() && source.is_crowded() {
+                        // It waits behind others for its turn, and a reader waits for it: it goes to the readers' queue.
+                        body = source.get(body.left(), Priority::Foreground, terms.deadline);
+                    }
+                    continue;
+                }
+            };
+            match piece {
+                Ok(Some(piece)) => cutter.push(piece),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(FetchError::from_origin(&error)),
+            }
+            if !flight.has_begun() {
+                self.timing.first_byte(last.elapsed());
+                flight.advance(next);
+                last = Instant::now();
+            }
+            while let Some(bytes) = cutter.next_chunk() {
+                let crc = crc32c(&bytes);
+                let chunk = Arc::new(Chunk::new(self.hold(bytes).await, crc));
+                flight.advance(next + 1);
+                if self.map.lock().arrive(target.content(), next, &chunk) {
+                    writer.push(next, chunk).await;
+                } else {
+                    self.metrics.duplicate_chunks.inc();
+                }
+                next += 1;
+                self.timing.chunk(last.elapsed());
+                last = Instant::now();
+            }
+        };
+        // What has arrived is kept, however the flight ended.
+        let kept = writer.finish().await;
+        result.map(|()| kept)
+    }
+
+    /// Counts a chunk's bytes as held until the last user has dropped them; waits while too much is held.
+    async fn hold(&self, bytes: Bytes) -> Bytes {
+        let len = bytes.len() as u32;
+        let permit = Arc::clone(&self.memory).acquire_many_owned(len).await;
+        self.metrics.in_flight_bytes.add(i64::from(len));
+        let gauge = self.metrics.in_flight_bytes.clone();
+        // The semaphore is never closed; without a permit the bytes are only not counted.
+        Bytes::from_owner(Held { bytes, gauge, _permit: permit.ok() })
+    }
+
+    /// Records that the flight failed, and tells those who wait.
+    fn note_failure(
+        &self,
+        target: &Target,
+        slots: &Range<u32>,
+        flight: &Flight,
+        error: FetchError,
+    ) -> Arc<FetchError> {
+        let error = Arc::new(error);
+        self.map.lock().fail(target.content(), slots.clone(), flight, &error);
+        if let Some(hold) = error.hold {
+            self.record_failure(target, hold, &error);
+        }
+        error
+    }
+
+    /// Remembers an object's failure; logged once for each object.
+    pub fn record_failure(&self, target: &Target, hold: Hold, error: &Arc<FetchError>) {
+        let object = target.version.path_text(target.object.file);
+        let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let path = object.as_str().into();
+        let failure =
+            Failure { hold, error: Arc::clone(error), path, since: Instant::now().into_std(), at_ms };
+        let mut failures = self.failures.lock();
+        if failures.record(target.object.id, failure) {
+            self.metrics.failures.with_label_values(&[error.reason]).inc();
+            tracing::warn!(object, reason = error.reason, error = %error, "object cannot be read as indexed");
+        }
+        self.metrics.failed_objects.set(failures.len() as i64);
+    }
+
+    fn note_success(&self, target: &Target) {
+        let mut failures = self.failures.lock();
+        if failures.clear(&target.object.id) {
+            self.metrics.failed_objects.set(failures.len() as i64);
+        }
+    }
+
+    /// Whether little memory is left for chunks.
+    pub(super) fn is_short_of_memory(&self) -> bool {
+        self.memory.available_permits() < 4 * RUN_CHUNKS * CHUNK_BYTES as usize
+    }
+
+    /// Bounds the writes at once.
+    pub(super) fn writers(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.writers)
+    }
+
+    /// Records that the store did not keep what it was given.
+    pub(super) fn note_not_kept(&self) {
+        let until = self.born.elapsed() + FULL_FOR;
+        self.full_until_ms.store(until.as_millis() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Where a flight's object is read from.
+struct Source {
+    origin: Arc<Origin>,
+    object: ObjectVersion,
+}
+
+impl Source {
+    fn of(target: &Target) -> Result<Self, FetchError> {
+        let (version, object) = (&target.version, &target.object);
+        let path = || version.path_text(object.file);
+        if object.archived {
+            return Err(FetchError::archived(&path()));
+        }
+        let origin = version.origin(object.source).ok_or_else(|| FetchError::no_source(&path()))?;
+        let view = version.view();
+        let key = view.key(object.file).and_then(|key| String::from_utf8(key).ok());
+        let etag = view.etag(object.file);
+        let (Some(key), Some(etag)) = (key, etag) else { return Err(FetchError::damaged_index(&path())) };
+        Ok(Self { origin, object: ObjectVersion { key, etag: etag.into_owned(), size: object.span.size } })
+    }
+
+    fn get(&self, range: Range<u64>, priority: Priority, deadline: Instant) -> GetStream {
+        self.origin.get(self.object.clone(), range, priority, deadline)
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.origin.window().now().warm_up_waiting > 0
+    }
+}
+
+/// The bytes of some chunks of an object, from the object's start.
+fn byte_range(span: &Span, chunks: &Range<u32>) -> Range<u64> {
+    let start = u64::from(chunks.start) * CHUNK_BYTES;
+    start..(u64::from(chunks.end) * CHUNK_BYTES).min(span.size).max(start)
+}
+
+/// Bytes that count against the bound on chunks in memory.
+struct Held {
+    bytes: Bytes,
+    gauge: prometheus::IntGauge,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.gauge.sub(self.bytes.len() as i64);
+    }
+}

@@ -1,0 +1,463 @@
+//! How is one read of the data port answered?
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use millrace_api::ids::VersionId;
+use millrace_api::index::FileIndex;
+use millrace_api::placement::Membership;
+use millrace_api::wire::ErrorCode;
+use millrace_store::Class;
+use millrace_transport::server::{Answer, AnswerSink, Blocks, IndexSource, ReadError, ReadRequest};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use super::ahead::Ahead;
+use super::background::{Background, Hint};
+use super::block_map::{Arrival, Chunk, Flight, Joined};
+use super::error::FetchError;
+use super::fetcher::{Fetcher, Target, Terms};
+use super::plan;
+use crate::members::Members;
+use crate::metrics::From;
+use crate::origin::window::Priority;
+use crate::versions::Versions;
+
+/// Chunks of one read that are waited for at once: what a reader may hold of arrived chunks, 16 MiB.
+const MAX_WAIT_CHUNKS: u32 = 256;
+
+/// A read of many chunks is answered in pieces of at least this many, to save frames.
+const PIECE_CHUNKS: usize = 4;
+
+/// How long an arrived chunk waits for others to go with it.
+const LINGER: Duration = Duration::from_millis(2);
+
+/// Between two tries of a read whose flight failed for a reason that may pass. The origin has itself waited between its
+/// tries; this only keeps a fault of ours from turning in circles.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The worker behind the data port.
+#[derive(Debug)]
+pub struct Reads {
+    fetcher: Arc<Fetcher>,
+    versions: Arc<Versions>,
+    members: Arc<Members>,
+    background: Arc<Background>,
+    ahead: Mutex<Ahead>,
+}
+
+/// One read under way.
+struct Reading<'a> {
+    target: Target,
+    wanted: Range<u32>,
+    /// The next chunk to send.
+    next: u32,
+    /// Chunks that arrived and were not sent yet.
+    arrived: BTreeMap<u32, (Arc<Chunk>, From)>,
+    deadline: Instant,
+    priority: Priority,
+    answers: &'a AnswerSink,
+}
+
+/// Why a wait for chunks ended.
+enum Waited {
+    /// All that was waited for has been sent.
+    Sent,
+    /// The next chunk is in the store, or has to be asked for again.
+    LookAgain,
+    /// A flight failed.
+    Failed(Arc<FetchError>),
+}
+
+impl Blocks for Reads {
+    async fn read(&self, request: ReadRequest, answers: AnswerSink) -> Result<(), ReadError> {
+        let result = self.answer(request, &answers).await;
+        if let Err(error) = &result {
+            self.fetcher.metrics.read_errors.with_label_values(&[code_label(error.code)]).inc();
+        }
+        result
+    }
+
+    fn membership(&self) -> Arc<Membership> {
+        self.members.current()
+    }
+
+    async fn index(&self, version: VersionId) -> Option<IndexSource> {
+        let version = self.versions.get(&version)?;
+        Some(IndexSource { file: version.open_index()?, len: version.index().len() })
+    }
+}
+
+impl Reads {
+    /// Answers from what `fetcher` brings.
+    pub fn new(
+        fetcher: Arc<Fetcher>,
+        versions: Arc<Versions>,
+        members: Arc<Members>,
+        background: Arc<Background>,
+    ) -> Self {
+        Self { fetcher, versions, members, background, ahead: Mutex::default() }
+    }
+
+    async fn answer(&self, request: ReadRequest, answers: &AnswerSink) -> Result<(), ReadError> {
+        let target = self.target(&request)?;
+        if request.verify {
+            self.verify(&target, request.chunks.clone()).await;
+        }
+        let priority = match request.priority {
+            millrace_transport::Priority::Foreground => Priority::Foreground,
+            millrace_transport::Priority::Prefetch => Priority::WarmUp,
+        };
+        let mut reading = Reading {
+            target,
+            next: request.chunks.start,
+            wanted: request.chunks,
+            arrived: BTreeMap::new(),
+            deadline: request.deadline,
+            priority,
+            answers,
+        };
+        self.fetch_ahead(&reading.target, &reading.wanted);
+        while reading.next < reading.wanted.end {
+            if self.send_arrived(&mut reading, 1).await? || self.send_stored(&mut reading).await? {
+                continue;
+            }
+            let started = Instant::now();
+            let waited = self.wait(&mut reading).await?;
+            self.fetcher.metrics.read_wait.observe(started.elapsed().as_secs_f64());
+            if let Waited::Failed(error) = waited {
+                let is_over = Instant::now() + 2 * PAUSE >= reading.deadline;
+                if error.hold.is_some() || error.code == ErrorCode::Stopping || is_over {
+                    return Err(error.to_read_error());
+                }
+                tracing::debug!(file = request.file, error = %error, "fetch failed, tried again");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+        Ok(())
+    }
+
+    fn target(&self, request: &ReadRequest) -> Result<Target, ReadError> {
+        let ReadRequest { version: id, file, content, chunks, .. } = request;
+        let version = self.versions.get(id).ok_or_else(|| {
+            ReadError::new(ErrorCode::UnknownVersion, format!("this worker has no index of version {id}"))
+        })?;
+        let object = version
+            .object(FileIndex(*file))
+            .ok_or_else(|| ReadError::new(ErrorCode::NotFound, format!("version {id} has no file {file}")))?;
+        if object.span.file.content != *content {
+            let message =
+                format!("file {file} of version {id} is in {}, not in {content}", object.span.file.content);
+            return Err(ReadError::new(ErrorCode::BadRequest, message));
+        }
+        if chunks.end > object.span.chunks().end {
+            let message = format!("file {file} of version {id} has {} chunks", object.span.chunks().end);
+            return Err(ReadError::new(ErrorCode::NotFound, message));
+        }
+        Ok(Target { version, object })
+    }
+
+    /// Sends the next chunks from the store; false where it does not have the next one.
+    async fn send_stored(&self, reading: &mut Reading<'_>) -> Result<bool, ReadError> {
+        let span = &reading.target.object.span;
+        let Some(hit) = self.fetcher.store.read(span, reading.next..reading.wanted.end) else {
+            return Ok(false);
+        };
+        let chunks = hit.crcs.len() as u32;
+        self.fetcher.metrics.sent(From::Hit, chunks.into(), hit.len);
+        let first_chunk = reading.next;
+        let answer = Answer::FileRange {
+            file: hit.file,
+            offset: hit.offset,
+            len: hit.len,
+            first_chunk,
+            crcs: hit.crcs,
+        };
+        reading.send(answer, chunks).await?;
+        Ok(true)
+    }
+
+    /// Sends the next chunks that have arrived, where there are at least `least`; false where there are not.
+    async fn send_arrived(&self, reading: &mut Reading<'_>, least: usize) -> Result<bool, ReadError> {
+        let mut chunks: Vec<(Bytes, u32)> = Vec::new();
+        let mut at = reading.next;
+        while let Some((chunk, _)) = reading.arrived.get(&at) {
+            let Some(bytes) = chunk.bytes() else { break };
+            chunks.push((bytes, chunk.crc));
+            at += 1;
+            if chunks.len() == usize::from(millrace_api::wire::MAX_FRAME_CHUNKS) {
+                break;
+            }
+        }
+        if chunks.is_empty() {
+            // Forgotten: the store has it.
+            reading.arrived.remove(&reading.next);
+            return Ok(false);
+        }
+        if chunks.len() < least && at < reading.wanted.end {
+            return Ok(false);
+        }
+        for chunk in reading.next..at {
+            if let Some((held, from)) = reading.arrived.remove(&chunk) {
+                drop(held);
+                let bytes = chunks[(chunk - reading.next) as usize].0.len();
+                self.fetcher.metrics.sent(from, 1, bytes as u64);
+            }
+        }
+        let count = chunks.len() as u32;
+        reading.send(Answer::Bytes { first_chunk: reading.next, chunks }, count).await?;
+        Ok(true)
+    }
+
+    /// Joins or starts the flights that bring the next chunks, and sends them as they arrive.
+    async fn wait(&self, reading: &mut Reading<'_>) -> Result<Waited, ReadError> {
+        let chunks = reading.next..reading.wanted.end.min(reading.next + MAX_WAIT_CHUNKS);
+        let slots = reading.target.slots(&chunks);
+        let refusal = {
+            let failures = self.fetcher.failures.lock();
+            failures
+                .refusal(&reading.target.object.id, std::time::Instant::now())
+                .map(|f| Arc::clone(&f.error))
+        };
+        if let Some(error) = refusal {
+            return Err(error.to_read_error());
+        }
+        let (mailbox, mut mail) = mpsc::channel(2 * slots.len());
+        let joined = self.fetcher.map.lock().join(reading.target.content(), slots.clone(), &mailbox);
+        let mut own = self.hurry(reading, &joined);
+        for run in joined.absent {
+            own.extend(self.send_for(reading, run, &mailbox));
+        }
+        drop(mailbox);
+        let piece = if slots.len() >= 2 * PIECE_CHUNKS { PIECE_CHUNKS } else { 1 };
+        let mut linger = false;
+        loop {
+            let next = if linger {
+                match timeout(LINGER, mail.recv()).await {
+                    Ok(mailed) => mailed,
+                    Err(_) => {
+                        self.send_arrived(reading, 1).await?;
+                        linger = false;
+                        continue;
+                    }
+                }
+            } else {
+                mail.recv().await
+            };
+            let Some(mut mailed) = next else { return Ok(Waited::LookAgain) };
+            loop {
+                let (slot, arrival) = mailed;
+                let chunk = slot - reading.target.object.span.first_slot;
+                match arrival {
+                    Arrival::Chunk(held) if chunk >= reading.next => {
+                        let from =
+                            if own.iter().any(|run| run.contains(&slot)) { From::Miss } else { From::Join };
+                        reading.arrived.insert(chunk, (held, from));
+                    }
+                    Arrival::Chunk(_) | Arrival::Stored => {}
+                    Arrival::Failed(error) => return Ok(Waited::Failed(error)),
+                }
+                match mail.try_recv() {
+                    Ok(more) => mailed = more,
+                    Err(_) => break,
+                }
+            }
+            while self.send_arrived(reading, piece).await? {}
+            if reading.next >= chunks.end {
+                return Ok(Waited::Sent);
+            }
+            linger = reading.arrived.contains_key(&reading.next);
+            if !linger && !self.is_expected(reading) {
+                return Ok(Waited::LookAgain);
+            }
+        }
+    }
+
+    /// Whether the next chunk is still on its way.
+    fn is_expected(&self, reading: &Reading<'_>) -> bool {
+        let slot = reading.target.object.span.first_slot + reading.next;
+        self.fetcher.map.lock().is_pending(reading.target.content(), slot)
+    }
+
+    /// Claims what nobody brings of `run` (slots) and sends for it; returns what this read's own flights bring.
+    fn send_for(
+        &self,
+        reading: &Reading<'_>,
+        run: Range<u32>,
+        mailbox: &mpsc::Sender<(u32, Arrival<FetchError>)>,
+    ) -> Vec<Range<u32>> {
+        let (target, fetcher) = (&reading.target, &self.fetcher);
+        let (span, content) = (&target.object.span, target.content());
+        let block = span.file.block_of(run.start).index;
+        let class = self.members.class(target.object.placement(block));
+        // A full store keeps nothing, and of others' blocks only what is wanted is our business.
+        let extends = class == Class::Owned && fetcher.admits();
+        let planned = if !extends {
+            run.clone()
+        } else if target.object.is_packed() {
+            target.slots(&span.chunks())
+        } else {
+            let of_block = span.file.slots_of(block);
+            plan::foreground(run.clone(), of_block)
+        };
+        let is_urgent = reading.priority == Priority::Foreground;
+        let (flight, mut claimed) = {
+            let mut map = fetcher.map.lock();
+            let flight = map.flight(planned.start, is_urgent);
+            let mut claimed = map.claim(content, run.clone(), &flight, Some(mailbox));
+            for around in [planned.start..run.start.max(planned.start), run.end..planned.end.max(run.end)] {
+                claimed.extend(map.claim(content, around, &flight, None));
+            }
+            (flight, claimed)
+        };
+        claimed.sort_by_key(|run| run.start);
+        let terms = Terms { priority: reading.priority, class, deadline: reading.deadline };
+        let mut own = Vec::new();
+        for absent in join_runs(fetcher.absent_from_store(target, claimed, &flight)) {
+            for part in plan::split(absent, fetcher.metrics.flights.get().max(0) as usize) {
+                let flight = {
+                    let mut map = fetcher.map.lock();
+                    let flight = map.flight(part.start, is_urgent);
+                    map.take_over(content, part.clone(), &flight);
+                    flight
+                };
+                own.push(part.clone());
+                drop(fetcher.launch(target.clone(), part, flight, terms));
+            }
+        }
+        if extends && !own.is_empty() {
+            self.hint_behind(target, block, &planned);
+        }
+        own
+    }
+
+    /// Sees to it that wanted slots on other flights do not come late; returns what own flights bring sooner.
+    fn hurry(&self, reading: &Reading<'_>, joined: &Joined) -> Vec<Range<u32>> {
+        if reading.priority != Priority::Foreground {
+            return Vec::new();
+        }
+        let timing = &self.fetcher.timing;
+        let mut late: Vec<Range<u32>> = Vec::new();
+        for (slot, flight) in &joined.pending {
+            if !flight.has_begun() {
+                flight.urge();
+            } else if is_late(flight, *slot, timing) {
+                super::block_map::push_slot(&mut late, *slot);
+            }
+        }
+        let block = |run: &Range<u32>| reading.target.object.span.file.block_of(run.start).index;
+        for run in &late {
+            let class = self.members.class(reading.target.object.placement(block(run)));
+            let flight = {
+                let mut map = self.fetcher.map.lock();
+                let flight = map.flight(run.start, true);
+                map.take_over(reading.target.content(), run.clone(), &flight);
+                flight
+            };
+            self.fetcher.metrics.overtaken_chunks.inc_by(run.len() as u64);
+            let terms = Terms { priority: Priority::Foreground, class, deadline: reading.deadline };
+            drop(self.fetcher.launch(reading.target.clone(), run.clone(), flight, terms));
+        }
+        late
+    }
+
+    /// Queues what should follow a miss: the rest of its block, or its neighbours in the pack.
+    fn hint_behind(&self, target: &Target, block: u32, planned: &Range<u32>) {
+        let (version, file) = (target.version.id, target.object.file);
+        if target.object.is_packed() {
+            if let Some(pack) = target.version.view().pack_of(file) {
+                self.background.hint(Hint::Pack { version, pack });
+            }
+        } else if *planned != target.object.span.file.slots_of(block) {
+            self.background.hint(Hint::Block { version, file, block });
+        }
+    }
+
+    /// Fetches ahead of sequential reads of large objects.
+    fn fetch_ahead(&self, target: &Target, wanted: &Range<u32>) {
+        let span = &target.object.span;
+        let is_streaming = wanted.end - wanted.start >= plan::STREAMING_CHUNKS;
+        if target.object.is_packed() || span.file.blocks() < 2 || !is_streaming {
+            return;
+        }
+        let block = span.block_of(wanted.start).index;
+        let ahead = self.ahead.lock().touched(target.content(), block, span.file.blocks());
+        for block in ahead {
+            if self.members.owns(target.object.placement(block)) {
+                self.background.hint(Hint::Block {
+                    version: target.version.id,
+                    file: target.object.file,
+                    block,
+                });
+            }
+        }
+    }
+
+    /// Compares stored chunks with their checksums, since a reader got one that did not match; bad ones are dropped.
+    async fn verify(&self, target: &Target, chunks: Range<u32>) {
+        let (store, span) = (self.fetcher.store.clone(), target.object.span);
+        let checked = tokio::task::spawn_blocking(move || {
+            let mut buffer = vec![0; millrace_api::block::CHUNK_BYTES as usize];
+            for chunk in chunks {
+                // A chunk that does not match is dropped by the store itself.
+                store.read_into(&span, chunk..chunk + 1, &mut buffer);
+            }
+        });
+        if let Err(error) = checked.await {
+            tracing::error!(error = %error, "verification of stored chunks ended early");
+        }
+    }
+}
+
+impl Reading<'_> {
+    async fn send(&mut self, answer: Answer, chunks: u32) -> Result<(), ReadError> {
+        self.answers
+            .send(answer)
+            .await
+            .map_err(|unwanted| ReadError::new(ErrorCode::Cancelled, unwanted.to_string()))?;
+        self.next += chunks;
+        Ok(())
+    }
+}
+
+fn is_late(flight: &Flight, slot: u32, timing: &super::timing::Timing) -> bool {
+    let ahead = slot.saturating_sub(flight.next_slot());
+    plan::deserves_own_request(ahead, timing.usual_chunk(), timing.usual_first_byte())
+}
+
+/// Joins runs that follow each other.
+fn join_runs(runs: Vec<Range<u32>>) -> Vec<Range<u32>> {
+    let mut joined: Vec<Range<u32>> = Vec::new();
+    for run in runs {
+        match joined.last_mut() {
+            Some(last) if last.end == run.start => last.end = run.end,
+            _ => joined.push(run),
+        }
+    }
+    joined
+}
+
+/// The code as a metric label.
+fn code_label(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::NotFound => "not_found",
+        ErrorCode::UnknownVersion => "unknown_version",
+        ErrorCode::ObjectChanged => "object_changed",
+        ErrorCode::ObjectGone => "object_gone",
+        ErrorCode::Archived => "archived",
+        ErrorCode::OriginDenied => "origin_denied",
+        ErrorCode::OriginUnavailable => "origin_unavailable",
+        ErrorCode::DeadlinePassed => "deadline_passed",
+        ErrorCode::BadRequest => "bad_request",
+        ErrorCode::Overloaded => "overloaded",
+        ErrorCode::Unsupported => "unsupported",
+        ErrorCode::Stopping => "stopping",
+        ErrorCode::Cancelled => "cancelled",
+        ErrorCode::WrongKey => "wrong_key",
+        ErrorCode::Internal | ErrorCode::Unknown(_) => "internal",
+    }
+}

@@ -1,0 +1,180 @@
+//! Which dataset versions does this worker serve, and what is file number n of one?
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::Arc;
+
+use millrace_api::block::Span;
+use millrace_api::ids::{ContentId, VersionId};
+use millrace_api::index::{FileIndex, IndexView, Node};
+use millrace_api::placement::PlacementKey;
+use millrace_store::index_file::IndexFile;
+use parking_lot::{Mutex, RwLock};
+
+use crate::origin::Origin;
+
+/// Objects whose place is remembered for each version: looking up a large object hashes its key, which one read in
+/// sixteen chunks should not pay for. About 300 bytes each.
+const MAX_OBJECTS: usize = 4096;
+
+/// One object of a version, as reads and fetches need it.
+#[derive(Debug)]
+pub struct Object {
+    /// Its number in the index.
+    pub file: FileIndex,
+    /// Where its bytes lie.
+    pub span: Span,
+    /// Identity of the object itself, packed or not.
+    pub id: ContentId,
+    /// Which source it comes from.
+    pub source: u8,
+    /// Whether it must be restored before it can be read.
+    pub archived: bool,
+    placing: Placing,
+}
+
+#[derive(Debug)]
+enum Placing {
+    Pack(PlacementKey),
+    /// Its path, from which the key of each block is made.
+    Large(Vec<u8>),
+}
+
+impl Object {
+    /// What block `block` of its store file is placed by.
+    pub fn placement(&self, block: u32) -> PlacementKey {
+        match &self.placing {
+            Placing::Pack(key) => *key,
+            Placing::Large(path) => PlacementKey::of_block(path, block),
+        }
+    }
+
+    /// Whether it shares its store file with others.
+    pub fn is_packed(&self) -> bool {
+        matches!(self.placing, Placing::Pack(_))
+    }
+}
+
+/// One dataset version, frozen.
+#[derive(Debug)]
+pub struct Version {
+    /// Its id.
+    pub id: VersionId,
+    index: IndexFile,
+    /// The S3 side of each source, in the order of the index; `None` until the worker is told how to reach it.
+    origins: RwLock<Vec<Option<Arc<Origin>>>>,
+    objects: Mutex<HashMap<FileIndex, Arc<Object>>>,
+    opened: Mutex<Option<Arc<File>>>,
+}
+
+impl Version {
+    /// Wraps an installed index; its origins come later.
+    pub fn new(id: VersionId, index: IndexFile) -> Self {
+        Self { id, index, origins: RwLock::default(), objects: Mutex::default(), opened: Mutex::default() }
+    }
+
+    /// The index.
+    pub fn view(&self) -> IndexView<'_> {
+        self.index.view()
+    }
+
+    /// Sets the S3 side of each source, in the order of the index.
+    pub fn set_origins(&self, origins: Vec<Option<Arc<Origin>>>) {
+        *self.origins.write() = origins;
+    }
+
+    /// The S3 side of a source.
+    pub fn origin(&self, source: u8) -> Option<Arc<Origin>> {
+        self.origins.read().get(usize::from(source)).cloned().flatten()
+    }
+
+    /// Whether every source can be reached as far as the configuration goes.
+    pub fn has_origins(&self) -> bool {
+        let origins = self.origins.read();
+        origins.len() == self.view().sources().count() && origins.iter().all(Option::is_some)
+    }
+
+    /// File number `file`; `None` where the version has none, or the index is damaged there.
+    pub fn object(&self, file: FileIndex) -> Option<Arc<Object>> {
+        if let Some(object) = self.objects.lock().get(&file) {
+            return Some(Arc::clone(object));
+        }
+        let object = Arc::new(self.look_up(file)?);
+        let mut objects = self.objects.lock();
+        if objects.len() >= MAX_OBJECTS {
+            objects.clear();
+        }
+        objects.insert(file, Arc::clone(&object));
+        Some(object)
+    }
+
+    /// File number `file`, without remembering it: for walks over the whole index.
+    pub fn look_up(&self, file: FileIndex) -> Option<Object> {
+        let view = self.view();
+        let record = view.file(file)?;
+        let span = view.span(file)?;
+        let placing = match view.pack_of(file) {
+            Some(_) => Placing::Pack(view.placement_key(file, 0)?),
+            None => Placing::Large(view.path(Node::File(file))?),
+        };
+        Some(Object {
+            file,
+            span,
+            // A large object's store file is named by the object itself: no second hash.
+            id: if record.pack.is_some() { view.object_id(file)? } else { span.file.content },
+            source: record.source,
+            archived: record.archived,
+            placing,
+        })
+    }
+
+    /// The path of a file as text for messages; bytes that are no UTF-8 are replaced.
+    pub fn path_text(&self, file: FileIndex) -> String {
+        let path = self.view().path(Node::File(file)).unwrap_or_default();
+        String::from_utf8_lossy(&path).into_owned()
+    }
+
+    /// The index file itself.
+    pub fn index(&self) -> &IndexFile {
+        &self.index
+    }
+
+    /// The index file opened, to be sent to others; `None` where it is gone. Opens it the first time.
+    pub fn open_index(&self) -> Option<Arc<File>> {
+        let mut opened = self.opened.lock();
+        if opened.is_none() {
+            *opened = File::open(self.index.path()).ok().map(Arc::new);
+        }
+        opened.clone()
+    }
+}
+
+/// The versions that this worker serves. Bounded by the versions in use that it was told of.
+#[derive(Debug, Default)]
+pub struct Versions {
+    by_id: RwLock<HashMap<VersionId, Arc<Version>>>,
+}
+
+impl Versions {
+    /// One version.
+    pub fn get(&self, id: &VersionId) -> Option<Arc<Version>> {
+        self.by_id.read().get(id).cloned()
+    }
+
+    /// Adds a version, or replaces the one of its id.
+    pub fn insert(&self, version: Arc<Version>) {
+        self.by_id.write().insert(version.id, version);
+    }
+
+    /// Stops serving a version.
+    pub fn remove(&self, id: &VersionId) -> Option<Arc<Version>> {
+        self.by_id.write().remove(id)
+    }
+
+    /// All of them, by id.
+    pub fn all(&self) -> Vec<Arc<Version>> {
+        let mut all: Vec<_> = self.by_id.read().values().cloned().collect();
+        all.sort_by_key(|version| version.id);
+        all
+    }
+}

@@ -1,0 +1,453 @@
+//! What is a worker made of, and which versions does it serve?
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use millrace_api::ids::VersionId;
+use millrace_api::index::{FileIndex, PackIndex};
+use millrace_api::keys::Key;
+use millrace_api::placement::Membership;
+use millrace_daemon::memory::{MemoryError, MemoryLimit};
+use millrace_daemon::shutdown::Tasks;
+use millrace_store::{Limits, OpenStore, Store, StoreConfig};
+use millrace_transport::ServerCounters;
+use millrace_transport::client::{Client, ClientConfig, Timing};
+use parking_lot::Mutex;
+use prometheus::Registry;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::cached::CachedCounts;
+use crate::config::Config;
+use crate::control::with_causes;
+use crate::members::Members;
+use crate::metrics::Metrics;
+use crate::reads::Reads;
+use crate::reads::background::Background;
+use crate::reads::fetcher::Fetcher;
+use crate::reads::room::Room;
+use crate::sources::{Access, SourceConfig, Sources, UseSources};
+use crate::state::{KeepState, StateFile};
+use crate::versions::{Version, Versions};
+use crate::warm::WarmUps;
+
+/// Share of the memory limit that chunks on their way may take: the rest is for the heap, sockets and page cache.
+const MEMORY_SHARE: u64 = 8;
+
+/// Most memory for chunks on their way, bytes: enough for 400 MB/s over a disk that pauses for 150 ms, and a worker then
+/// stays below 192 MiB.
+const MAX_CHUNK_MEMORY: u64 = 64 << 20;
+
+/// Most versions in use: the one shown, its successor, and those that old mounts still read.
+pub const MAX_VERSIONS: usize = 16;
+
+/// How long one try to get an index from the peers takes; there is always another.
+const INDEX_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Between two tries.
+const INDEX_PAUSE: Duration = Duration::from_secs(1);
+
+/// Why a worker could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenWorker {
+    /// The memory limit cannot be found, or is too low for the tiers.
+    #[error("bound the memory")]
+    Memory(#[source] MemoryError),
+    /// A tier cannot be used.
+    #[error("open the store")]
+    Store(#[source] OpenStore),
+    /// The state folder cannot be used.
+    #[error("open the state")]
+    State(#[source] KeepState),
+    /// The folder of indexes cannot be used.
+    #[error("use folder {dir:?} for indexes")]
+    Indexes {
+        /// The folder.
+        dir: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The sources file is no such.
+    #[error("read sources file {path:?}")]
+    SourcesFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The sources cannot be used.
+    #[error("use the sources")]
+    Sources(#[source] UseSources),
+    /// A metric is registered twice.
+    #[error("register metrics")]
+    Metrics(#[source] prometheus::Error),
+}
+
+/// All parts of a worker.
+#[derive(Debug)]
+pub struct Worker {
+    /// Brings chunks.
+    pub fetcher: Arc<Fetcher>,
+    /// Versions with their indexes.
+    pub versions: Arc<Versions>,
+    /// Who serves the dataset.
+    pub members: Arc<Members>,
+    /// The S3 sides.
+    pub sources: Arc<Sources>,
+    /// Warm-ups.
+    pub warm_ups: Arc<WarmUps>,
+    /// What is held.
+    pub cached: Arc<CachedCounts>,
+    /// The data port's service.
+    pub reads: Arc<Reads>,
+    /// What the data port counts.
+    pub server_counters: Arc<ServerCounters>,
+    /// Different after each start.
+    pub start_id: String,
+    /// The machine's boot id.
+    pub boot_id: String,
+    /// Milliseconds since 1970.
+    pub started_ms: u64,
+    /// Bound on store files of a tier.
+    pub max_files: u64,
+    background: Arc<Background>,
+    state: StateFile,
+    index_dir: PathBuf,
+    data_key: Key,
+    data_address: Mutex<Option<SocketAddr>>,
+    tasks: Tasks,
+    /// Versions in use whose index is being fetched, and what was last wrong.
+    fetching: Mutex<HashMap<VersionId, String>>,
+}
+
+impl Worker {
+    /// Opens the store, takes up the state, and serves what it knows. Nothing runs yet.
+    ///
+    /// # Errors
+    /// See [`OpenWorker`].
+    pub fn open(config: &Config, registry: &Registry, tasks: &Tasks) -> Result<Arc<Self>, OpenWorker> {
+        let limit =
+            MemoryLimit::find(config.memory_limit_bytes, Path::new("/")).map_err(OpenWorker::Memory)?;
+        let left = limit.less_tmpfs(config.memory_tier_bytes()).map_err(OpenWorker::Memory)?;
+        let limits = Limits { free_space_floor_bytes: config.free_space_floor_bytes, ..Limits::default() };
+        let store = StoreConfig {
+            tiers: config.tiers.clone(),
+            eviction: config.eviction,
+            limits,
+            ..StoreConfig::default()
+        };
+        let store = Store::open(store).map_err(OpenWorker::Store)?;
+        let index_dir = config.state_dir.join("indexes");
+        let state = StateFile::open(&config.state_dir, &config.dataset_uid).map_err(OpenWorker::State)?;
+        std::fs::create_dir_all(&index_dir)
+            .and_then(|()| crate::indexer::sweep(&index_dir))
+            .map_err(|source| OpenWorker::Indexes { dir: index_dir.clone(), source })?;
+        let metrics = Metrics::register(registry).map_err(OpenWorker::Metrics)?;
+        let access =
+            Access { credentials_dir: config.credentials_dir.clone(), profile: config.profile.clone() };
+        let sources = Arc::new(Sources::new(access));
+        let versions = Arc::new(Versions::default());
+        let members = Arc::new(Members::new(config.name.clone(), state.now().membership));
+        let memory = (left / MEMORY_SHARE).min(MAX_CHUNK_MEMORY);
+        let fetcher = Fetcher::new(store.clone(), memory, metrics, tasks.clone());
+        let room = Room::new(Arc::clone(&fetcher), Arc::clone(sources.window()));
+        let background = Arc::new(Background::new(
+            Arc::clone(&fetcher),
+            Arc::clone(&versions),
+            Arc::clone(&members),
+            room.clone(),
+        ));
+        let reads = Reads::new(
+            Arc::clone(&fetcher),
+            Arc::clone(&versions),
+            Arc::clone(&members),
+            Arc::clone(&background),
+        );
+        let ledgers = config.state_dir.join("warm-up");
+        let warm_ups = WarmUps::new(Arc::clone(&fetcher), Arc::clone(&members), room, ledgers, tasks.clone());
+        let cached = CachedCounts::new(store, Arc::clone(&versions), Arc::clone(&members));
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let worker = Arc::new(Self {
+            fetcher,
+            versions,
+            members,
+            sources,
+            warm_ups,
+            cached,
+            reads: Arc::new(reads),
+            server_counters: Arc::default(),
+            start_id: format!("{:x}-{:x}", started.as_nanos(), std::process::id()),
+            boot_id: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
+            started_ms: started.as_millis() as u64,
+            max_files: limits.max_files,
+            background,
+            state,
+            index_dir,
+            data_key: config.data_key.clone(),
+            data_address: Mutex::new(None),
+            tasks: tasks.clone(),
+            fetching: Mutex::default(),
+        });
+        worker.take_up(config.sources_file.as_deref())?;
+        Ok(worker)
+    }
+
+    /// Starts what goes on beside the ports.
+    pub fn start(self: &Arc<Self>) {
+        let background = Arc::clone(&self.background);
+        let stop = self.tasks.token();
+        self.tasks.spawn("background", async move {
+            tokio::select! {
+                () = background.run() => {}
+                () = stop.cancelled() => {}
+            }
+        });
+        self.tasks.spawn("cached", Arc::clone(&self.cached).run(self.tasks.token()));
+        for version in self.versions.all() {
+            self.warm_ups.resume(&version);
+        }
+        for id in self.in_use() {
+            self.fetch_index(id);
+        }
+    }
+
+    /// Runs a task of the worker.
+    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(name, task);
+    }
+
+    /// Cancelled when the worker stops.
+    pub fn stop_token(&self) -> CancellationToken {
+        self.tasks.token()
+    }
+
+    /// The versions in use, the one to show first; some may still lack their index.
+    pub fn in_use(&self) -> Vec<VersionId> {
+        self.state.now().versions.iter().filter_map(|text| text.parse().ok()).collect()
+    }
+
+    /// Where indexes are installed.
+    pub fn index_dir(&self) -> &Path {
+        &self.index_dir
+    }
+
+    /// Why a version's index is not there yet.
+    pub fn index_trouble(&self, version: &VersionId) -> Option<String> {
+        self.fetching.lock().get(version).filter(|trouble| !trouble.is_empty()).cloned()
+    }
+
+    /// The data port as bound.
+    pub fn data_address(&self) -> Option<SocketAddr> {
+        *self.data_address.lock()
+    }
+
+    /// Notes the data port as bound.
+    pub fn set_data_address(&self, address: SocketAddr) {
+        *self.data_address.lock() = Some(address);
+    }
+
+    /// Takes the sources to use from now on.
+    ///
+    /// # Errors
+    /// Those in use before stay.
+    pub fn set_sources(&self, sources: Vec<SourceConfig>) -> Result<(), UseSources> {
+        self.sources.set(sources.clone())?;
+        for version in self.versions.all() {
+            self.sources.attach(&version);
+        }
+        self.remember(|state| state.sources = sources);
+        Ok(())
+    }
+
+    /// Takes a newer membership; returns the epoch in use.
+    pub fn set_membership(&self, membership: Membership) -> u64 {
+        if self.members.set(membership.clone()) {
+            tracing::info!(
+                epoch = membership.epoch,
+                workers = membership.workers.len(),
+                "membership changed"
+            );
+            self.remember(|state| state.membership = membership);
+        }
+        self.members.current().epoch
+    }
+
+    /// Serves a version whose index is installed, and takes it into use behind those in use.
+    pub fn serve(self: &Arc<Self>, version: Version) {
+        let version = Arc::new(version);
+        self.sources.attach(&version);
+        let id = version.id;
+        self.versions.insert(Arc::clone(&version));
+        self.fetching.lock().remove(&id);
+        self.remember(|state| {
+            let text = id.to_string();
+            if !state.versions.contains(&text) {
+                state.versions.push(text);
+            }
+            while state.versions.len() > MAX_VERSIONS {
+                state.versions.remove(0);
+            }
+        });
+        self.warm_ups.resume(&version);
+        let totals = version.view().totals();
+        tracing::info!(version = %id, objects = totals.files, bytes = totals.bytes, "version served");
+    }
+
+    /// Takes exactly these versions into use; returns those dropped. What only those needed goes first when room is needed.
+    pub fn use_versions(self: &Arc<Self>, wanted: Vec<VersionId>) -> Vec<VersionId> {
+        self.remember(|state| state.versions = wanted.iter().map(VersionId::to_string).collect());
+        let mut dropped = Vec::new();
+        for version in self.versions.all() {
+            if !wanted.contains(&version.id) {
+                self.versions.remove(&version.id);
+                self.warm_ups.forget(&version.id);
+                crate::indexes::remove(&self.index_dir, version.id);
+                dropped.push(version.id);
+            }
+        }
+        for id in &wanted {
+            if self.versions.get(id).is_none() && !self.open_index(*id) {
+                self.fetch_index(*id);
+            }
+        }
+        if !dropped.is_empty() {
+            self.mark_unused();
+        }
+        dropped
+    }
+
+    /// Tells the store which content is still of use.
+    fn mark_unused(self: &Arc<Self>) {
+        let worker = Arc::clone(self);
+        self.tasks.spawn("mark-unused", async move {
+            let marking = tokio::task::spawn_blocking(move || {
+                let mut live = std::collections::HashSet::new();
+                for version in worker.versions.all() {
+                    let view = version.view();
+                    let totals = view.totals();
+                    live.extend(
+                        (0..totals.packs).filter_map(|pack| Some(view.pack(PackIndex(pack))?.file.content)),
+                    );
+                    let large = (0..totals.files).map(FileIndex).filter(|file| view.pack_of(*file).is_none());
+                    live.extend(large.filter_map(|file| Some(view.span(file)?.file.content)));
+                }
+                worker.fetcher.store.retain(|content| live.contains(&content));
+            });
+            if let Err(error) = marking.await {
+                tracing::error!(error = %error, "marking unused content ended early");
+            }
+        });
+    }
+
+    /// Takes up what the state says.
+    fn take_up(self: &Arc<Self>, sources_file: Option<&Path>) -> Result<(), OpenWorker> {
+        let mut sources = self.state.now().sources;
+        if let (true, Some(path)) = (sources.is_empty(), sources_file) {
+            sources = read_sources(path)?;
+        }
+        if !sources.is_empty() {
+            self.set_sources(sources).map_err(OpenWorker::Sources)?;
+        }
+        for id in self.in_use() {
+            self.open_index(id);
+        }
+        Ok(())
+    }
+
+    /// Serves a version from the index folder; false where it is not there, or not sound.
+    fn open_index(self: &Arc<Self>, id: VersionId) -> bool {
+        match crate::indexes::open(&self.index_dir, id) {
+            Ok(Some(index)) => {
+                self.serve(Version::new(id, index));
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                tracing::warn!(version = %id, error = %error, "index is fetched again");
+                crate::indexes::remove(&self.index_dir, id);
+                false
+            }
+        }
+    }
+
+    /// Gets the index of a version in use from a peer, however long that takes.
+    fn fetch_index(self: &Arc<Self>, id: VersionId) {
+        if self.versions.get(&id).is_some() || self.fetching.lock().insert(id, String::new()).is_some() {
+            return;
+        }
+        let worker = Arc::clone(self);
+        let stop = self.tasks.token();
+        self.tasks.spawn("fetch-index", async move {
+            tokio::select! {
+                () = worker.fetch_index_until_there(id) => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
+
+    async fn fetch_index_until_there(self: &Arc<Self>, id: VersionId) {
+        while self.in_use().contains(&id) && self.versions.get(&id).is_none() {
+            if let Err(trouble) = self.try_fetch_index(id).await {
+                let before = self.fetching.lock().insert(id, trouble.clone());
+                let is_news = before.is_none_or(|before| before != trouble);
+                if is_news {
+                    tracing::info!(version = %id, trouble, "index not fetched yet");
+                }
+                tokio::time::sleep(INDEX_PAUSE).await;
+            }
+        }
+        self.fetching.lock().remove(&id);
+    }
+
+    async fn try_fetch_index(self: &Arc<Self>, id: VersionId) -> Result<(), String> {
+        let current = self.members.current();
+        let others = current.workers.iter().filter(|worker| worker.name != self.members.name());
+        let membership = Membership { epoch: current.epoch, workers: others.cloned().collect() };
+        if membership.workers.is_empty() {
+            return Err("no other worker is known".to_owned());
+        }
+        let name = self.members.name().to_owned();
+        let client = Client::new(ClientConfig {
+            key: self.data_key.clone(),
+            name,
+            membership,
+            connections_per_worker: 1,
+            timing: Timing::default(),
+        });
+        let folder =
+            tempfile::tempdir_in(&self.index_dir).map_err(|error| format!("make a folder: {error}"))?;
+        let path = folder.path().join("index");
+        let fetched = client.fetch_index(id, &path, Instant::now() + INDEX_DEADLINE).await;
+        fetched.map_err(|error| with_causes(&error))?;
+        let index =
+            crate::indexes::install(&self.index_dir, &path, id).await.map_err(|error| with_causes(&error))?;
+        self.serve(Version::new(id, index));
+        Ok(())
+    }
+
+    fn remember(&self, change: impl FnOnce(&mut crate::state::State)) {
+        if let Err(error) = self.state.update(change) {
+            tracing::warn!(error = %error, "state not kept: a restart has to be told again");
+        }
+    }
+}
+
+fn read_sources(path: &Path) -> Result<Vec<SourceConfig>, OpenWorker> {
+    #[derive(serde::Deserialize)]
+    struct SourcesFile {
+        sources: Vec<SourceConfig>,
+    }
+    let wrong = |source: Box<dyn std::error::Error + Send + Sync>| OpenWorker::SourcesFile {
+        path: path.to_owned(),
+        source,
+    };
+    let bytes = std::fs::read(path).map_err(|error| wrong(error.into()))?;
+    let file: SourcesFile = serde_json::from_slice(&bytes).map_err(|error| wrong(error.into()))?;
+    Ok(file.sources)
+}
