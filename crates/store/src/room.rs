@@ -16,6 +16,9 @@ const SAMPLE_AGE: Duration = Duration::from_secs(1);
 /// How long it is good for once it says that there is too little: space may have come free.
 const SHORT_SAMPLE_AGE: Duration = Duration::from_millis(50);
 
+/// Inodes of a store file: data, sidecar, and for the first of its folder the folder.
+const INODES_A_FILE: u64 = 3;
+
 /// What a file system must have left.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Floors {
@@ -36,13 +39,20 @@ pub(crate) struct Room {
     floors: Floors,
     sample: Mutex<Option<Sample>>,
     /// What this process wrote since the sample, bytes.
-    spent: AtomicU64,
+    spent_bytes: AtomicU64,
+    /// Store files that it made since.
+    spent_files: AtomicU64,
 }
 
 impl Room {
     /// Watches for `floors`; all zero asks nothing of the system.
     pub fn new(floors: Floors) -> Self {
-        Self { floors, sample: Mutex::new(None), spent: AtomicU64::new(0) }
+        Self {
+            floors,
+            sample: Mutex::new(None),
+            spent_bytes: AtomicU64::new(0),
+            spent_files: AtomicU64::new(0),
+        }
     }
 
     /// Whether `bytes` and `files` more store files leave the floors untouched.
@@ -57,11 +67,14 @@ impl Room {
                 Some(sample) if sample.at.elapsed() < longest => sample,
                 _ => {
                     let sample = take(dir).map_err(|error| NotKept::of_io(&error))?;
-                    self.spent.store(0, Ordering::Relaxed);
+                    self.spent_bytes.store(0, Ordering::Relaxed);
+                    self.spent_files.store(0, Ordering::Relaxed);
                     *kept.insert(sample)
                 }
             };
-            answer = judge(&self.floors, &sample, self.spent.load(Ordering::Relaxed) + bytes, files);
+            let spent_files = if files > 0 { self.spent_files.load(Ordering::Relaxed) } else { 0 };
+            let bytes = self.spent_bytes.load(Ordering::Relaxed) + bytes;
+            answer = judge(&self.floors, &sample, bytes, spent_files + files);
             if answer.is_ok() {
                 break;
             }
@@ -69,9 +82,10 @@ impl Room {
         answer
     }
 
-    /// Notes bytes written since the sample.
-    pub fn spend(&self, bytes: u64) {
-        self.spent.fetch_add(bytes, Ordering::Relaxed);
+    /// Notes bytes written and store files made since the sample.
+    pub fn spend(&self, bytes: u64, files: u64) {
+        self.spent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.spent_files.fetch_add(files, Ordering::Relaxed);
     }
 
     /// Forgets the sample, after space was freed.
@@ -84,7 +98,7 @@ fn judge(floors: &Floors, sample: &Sample, bytes: u64, files: u64) -> Result<(),
     if sample.bytes < floors.bytes.saturating_add(bytes) {
         return Err(NotKept::FreeSpace);
     }
-    if files > 0 && sample.inodes < floors.inodes.saturating_add(2 * files) {
+    if files > 0 && sample.inodes < floors.inodes.saturating_add(INODES_A_FILE * files) {
         return Err(NotKept::FreeInodes);
     }
     Ok(())
@@ -104,7 +118,7 @@ mod tests {
     #[test]
     fn the_floors_hold_for_bytes_and_inodes() {
         let floors = Floors { bytes: 100, inodes: 10 };
-        let sample = Sample { at: Instant::now(), bytes: 200, inodes: 12 };
+        let sample = Sample { at: Instant::now(), bytes: 200, inodes: 13 };
         assert_eq!(judge(&floors, &sample, 100, 1), Ok(()));
         assert_eq!(judge(&floors, &sample, 101, 0), Err(NotKept::FreeSpace));
         assert_eq!(judge(&floors, &sample, 0, 2), Err(NotKept::FreeInodes));

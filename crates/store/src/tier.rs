@@ -190,7 +190,7 @@ impl Tier {
         })??;
         match created {
             Some(open) => {
-                self.room.spend(ask.bytes);
+                self.room.spend(ask.bytes, 1);
                 Ok(self.open_files.insert(Arc::new(open)))
             }
             None => self.open(&file, Purpose::Use).ok_or(NotKept::Io),
@@ -246,7 +246,7 @@ impl Tier {
             *held = admit(held, &self.bounds, ask)?;
             Ok(())
         })??;
-        self.room.spend(ask.bytes);
+        self.room.spend(ask.bytes, ask.files);
         Ok(())
     }
 
@@ -264,12 +264,13 @@ impl Tier {
         let file = self.ready(&mut usage)?;
         match file.update(change) {
             Ok(answer) => Ok(answer),
-            Err(error) => {
-                if matches!(error, UseUsage::Damaged) {
-                    *usage = None;
-                }
-                Err(error.reason())
+            Err(UseUsage::Busy) => Err(NotKept::Busy),
+            Err(UseUsage::Damaged) => {
+                // Counted again by the next change.
+                *usage = None;
+                Err(NotKept::Busy)
             }
+            Err(UseUsage::Io(error)) => Err(self.fault(&error)),
         }
     }
 

@@ -22,7 +22,6 @@ use millrace_api::crc::crc32c;
 
 use crate::lock::{FileLock, LOCK_WAIT};
 use crate::sidecar::FORMAT_VERSION;
-use crate::stats::NotKept;
 
 const MAGIC: [u8; 8] = *b"MRUSAGE\n";
 
@@ -110,16 +109,6 @@ pub(crate) enum UseUsage {
     Io(io::Error),
     /// Its bytes are damaged, or the file is gone: count again.
     Damaged,
-}
-
-impl UseUsage {
-    /// As a reason for not keeping bytes.
-    pub fn reason(&self) -> NotKept {
-        match self {
-            Self::Busy | Self::Damaged => NotKept::Busy,
-            Self::Io(error) => NotKept::of_io(error),
-        }
-    }
 }
 
 impl UsageFile {
