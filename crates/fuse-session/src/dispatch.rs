@@ -221,3 +221,172 @@ fn attribute(pending: Pending, room: u32, value: Result<Vec<u8>, Errno>) {
 fn ended_by_zeros(names: &[Vec<u8>]) -> Vec<u8> {
     names.iter().flat_map(|name| name.iter().copied().chain([0])).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+    use crate::filesystem::Opened;
+    use crate::node::{Attr, FileHandle, Lookup, Statfs};
+
+    /// Keeps its reads, and has nothing else.
+    #[derive(Default)]
+    struct Keeper(Mutex<Vec<ReadReply>>);
+
+    impl Filesystem for Keeper {
+        fn lookup(&self, _: &Caller, _: NodeId, _: &[u8]) -> Result<Lookup, Errno> {
+            Err(Errno::NOENT)
+        }
+
+        fn getattr(&self, _: &Caller, _: NodeId, _: Option<FileHandle>) -> Result<(Attr, Duration), Errno> {
+            Err(Errno::NOENT)
+        }
+
+        fn open(&self, _: &Caller, _: NodeId, _: u32) -> Result<Opened, Errno> {
+            Err(Errno::NOENT)
+        }
+
+        fn read(&self, _: &Caller, _: ReadRequest, reply: ReadReply) {
+            self.0.lock().expect("reads").push(reply);
+        }
+
+        fn readdir(
+            &self,
+            _: &Caller,
+            _: NodeId,
+            _: FileHandle,
+            _: u64,
+            _: &mut DirBuffer,
+        ) -> Result<(), Errno> {
+            Err(Errno::NOENT)
+        }
+
+        fn statfs(&self, _: &Caller, _: NodeId) -> Result<Statfs, Errno> {
+            Err(Errno::NOENT)
+        }
+
+        fn listxattr(&self, _: &Caller, _: NodeId) -> Result<Vec<Vec<u8>>, Errno> {
+            Ok(vec![vec![b'x'; 70_000]])
+        }
+    }
+
+    /// A connection whose other end, in the place of the kernel, is a socket that keeps messages apart.
+    struct Wire {
+        channel: Arc<Channel>,
+        kernel: OwnedFd,
+        keeper: Keeper,
+    }
+
+    impl Wire {
+        fn new() -> Self {
+            let kind = SocketType::SEQPACKET;
+            let (device, kernel) =
+                socketpair(AddressFamily::UNIX, kind, SocketFlags::NONBLOCK, None).expect("socket pair");
+            Self { channel: Arc::new(Channel::new(device)), kernel, keeper: Keeper::default() }
+        }
+
+        /// Has a request served, and gives the answers so far.
+        fn serve(&self, opcode: u32, unique: u64, body: &[u8]) -> Vec<(u64, i32, Vec<u8>)> {
+            let len = 40 + body.len() as u32;
+            let header = abi::InHeader { len, opcode, unique, node: 1, ..abi::InHeader::default() };
+            let message = [header.as_bytes(), body].concat();
+            assert_eq!(dispatch(&self.channel, &self.keeper, &message), Next::GoOn);
+            self.answers()
+        }
+
+        fn answers(&self) -> Vec<(u64, i32, Vec<u8>)> {
+            let mut answers = Vec::new();
+            let mut buffer = vec![0; 1 << 17];
+            while let Ok(length) = rustix::io::read(&self.kernel, buffer.as_mut_slice()) {
+                let word = |at: usize| i32::from_ne_bytes(buffer[at..at + 4].try_into().expect("four bytes"));
+                assert_eq!(word(0) as usize, length);
+                let unique = u64::from_ne_bytes(buffer[8..16].try_into().expect("eight bytes"));
+                answers.push((unique, word(4), buffer[16..length].to_vec()));
+            }
+            answers
+        }
+    }
+
+    fn error(unique: u64, errno: Errno) -> Vec<(u64, i32, Vec<u8>)> {
+        vec![(unique, -errno.raw_os_error(), Vec::new())]
+    }
+
+    fn read_of(size: u32) -> Vec<u8> {
+        abi::ReadIn { size, ..abi::ReadIn::default() }.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn interrupt_is_sent_back_until_its_request_has_come_and_after_it_is_gone() {
+        let wire = Wire::new();
+        let interrupt = 8u64.to_ne_bytes();
+        assert_eq!(wire.serve(36, 9, &interrupt), error(9, Errno::AGAIN));
+        assert_eq!(wire.serve(15, 8, &read_of(4096)), []);
+        assert_eq!(wire.serve(36, 9, &interrupt), []);
+        let reply = wire.keeper.0.lock().expect("reads").pop().expect("kept");
+        assert!(reply.interruption().is_interrupted());
+        reply.error(Errno::INTR);
+        assert_eq!(wire.answers(), error(8, Errno::INTR));
+        assert_eq!(wire.serve(36, 9, &interrupt), error(9, Errno::AGAIN));
+        assert_eq!(wire.channel.metrics.snapshot(0).interrupted, 1);
+    }
+
+    #[test]
+    fn operations_that_are_not_served_say_so() {
+        let wire = Wire::new();
+        let not_served = [39, 40, 25, 5, 52, 37, 4711];
+        let writes = [21, 24, 47, 53, 8, 13, 6, 51];
+        let errors = not_served.map(|opcode| (opcode, Errno::NOSYS)).into_iter();
+        for (opcode, errno) in errors.chain(writes.map(|opcode| (opcode, Errno::ROFS))) {
+            assert_eq!(wire.serve(opcode, 4, b"any"), error(4, errno), "{opcode}");
+        }
+        assert_eq!(wire.serve(1, 6, b"unended"), error(6, Errno::IO));
+        let metrics = wire.channel.metrics.snapshot(0);
+        assert_eq!((metrics.malformed, metrics.unknown), (1, 1));
+    }
+
+    #[test]
+    fn every_change_is_refused_unless_it_is_overridden() {
+        let wire = Wire::new();
+        let bodies: [(u32, &[u8]); 9] = [
+            (4, &[0; 88]),
+            (9, b"\0\0\0\0\0\0\0\0d\0"),
+            (10, b"f\0"),
+            (11, b"d\0"),
+            (12, b"\0\0\0\0\0\0\0\0a\0b\0"),
+            (45, b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0a\0b\0"),
+            (35, b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0n\0"),
+            (16, &[0; 40]),
+            (43, &[0; 32]),
+        ];
+        for (opcode, body) in bodies {
+            assert_eq!(wire.serve(opcode, 4, body), error(4, Errno::ROFS), "{opcode}");
+        }
+    }
+
+    #[test]
+    fn answers_longer_than_the_room_are_errors_not_bytes() {
+        let wire = Wire::new();
+        wire.serve(15, 8, &read_of(4));
+        let reply = wire.keeper.0.lock().expect("reads").pop().expect("kept");
+        reply.pieces(&[b"abc", b"def"]);
+        assert_eq!(wire.answers(), error(8, Errno::IO));
+        let room = |size: u32| [size.to_ne_bytes(), [0; 4]].concat();
+        assert_eq!(wire.serve(23, 8, &room(100)), error(8, Errno::RANGE));
+        assert_eq!(wire.serve(23, 8, &room(0)), [(8, 0, room(70_001))]);
+    }
+
+    #[test]
+    fn more_pieces_than_one_write_takes_still_arrive_in_order() {
+        let wire = Wire::new();
+        wire.serve(15, 8, &read_of(9000));
+        let reply = wire.keeper.0.lock().expect("reads").pop().expect("kept");
+        let bytes: Vec<u8> = (0..9000u32).map(|at| at as u8).collect();
+        reply.pieces(&bytes.chunks(3).collect::<Vec<_>>());
+        assert_eq!(wire.answers(), [(8, 0, bytes)]);
+    }
+}
