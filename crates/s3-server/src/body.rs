@@ -18,7 +18,8 @@ use tokio::task::JoinHandle;
 use crate::backend::Content;
 
 /// Large enough that the cost of a piece (a poll, a system call) vanishes, small enough that a piece read from a file
-/// is still in the processor's cache when it is sent (measured: 256 KiB and 1 MiB differ little, 64 KiB costs 20 %).
+/// is still in the processor's cache when it is sent. Measured on the test machine: 64 KiB and 256 KiB cost the same,
+/// 0.15 ms of the processor a MiB computed and 0.3 ms a MiB from a file.
 const PIECE_BYTES: usize = 256 << 10;
 /// Buffers kept for reuse, so that pieces read from files cost no page faults: 16 MiB in all.
 const MAX_POOLED_BUFFERS: usize = 64;

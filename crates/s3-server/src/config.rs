@@ -61,29 +61,24 @@ pub struct BucketConfig {
     pub name: String,
     /// Where its objects come from.
     pub objects: Objects,
-    /// Requests signed for another region are redirected; `us-east-1` by default.
-    pub region: String,
+    /// Requests signed for another region are redirected; without one, requests signed for any region are served.
+    pub region: Option<String>,
     /// Whether requests must say that the requester pays.
     pub requester_pays: bool,
 }
 
-/// The region of a bucket unless it is told another.
-pub const DEFAULT_REGION: &str = "us-east-1";
+/// The region that a bucket without one reports.
+pub(crate) const DEFAULT_REGION: &str = "us-east-1";
 
 impl BucketConfig {
-    /// A bucket in the default region.
+    /// A bucket that is in any region.
     pub fn new(name: impl Into<String>, objects: impl Into<Objects>) -> Self {
-        Self {
-            name: name.into(),
-            objects: objects.into(),
-            region: DEFAULT_REGION.to_owned(),
-            requester_pays: false,
-        }
+        Self { name: name.into(), objects: objects.into(), region: None, requester_pays: false }
     }
 
-    /// The same in another region.
+    /// The same in one region.
     pub fn in_region(mut self, region: impl Into<String>) -> Self {
-        self.region = region.into();
+        self.region = Some(region.into());
         self
     }
 

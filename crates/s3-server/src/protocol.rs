@@ -14,6 +14,7 @@ use s3s::{S3, S3Error, S3Request, S3Response, S3Result, s3_error};
 use crate::backend::{Backend, Content, Meta, Object as StoredObject};
 use crate::body::Pieces;
 use crate::conditions::{Conditions, Refusal, resolve};
+use crate::config::DEFAULT_REGION;
 use crate::faults::active::Decision;
 use crate::faults::rule::Fault;
 use crate::listing::{self, Entry, ListPage, ListQuery, MAX_KEYS, Start};
@@ -27,8 +28,15 @@ const ARCHIVED: [&str; 2] = ["GLACIER", "DEEP_ARCHIVE"];
 /// One bucket as the protocol sees it.
 pub(crate) struct Bucket {
     pub backend: Arc<dyn Backend>,
-    pub region: String,
+    /// None for a bucket that is in any region.
+    pub region: Option<String>,
     pub requester_pays: bool,
+}
+
+impl Bucket {
+    fn reported_region(&self) -> String {
+        self.region.clone().unwrap_or_else(|| DEFAULT_REGION.to_owned())
+    }
 }
 
 /// All buckets by name.
@@ -219,7 +227,7 @@ impl S3 for Protocol {
     ) -> S3Result<S3Response<ListBucketsOutput>> {
         let bucket = |(name, bucket): (&String, &Bucket)| s3s::dto::Bucket {
             name: Some(name.clone()),
-            bucket_region: Some(bucket.region.clone()),
+            bucket_region: Some(bucket.reported_region()),
             creation_date: Some(SystemTime::UNIX_EPOCH.into()),
         };
         let buckets = self.buckets.iter().map(bucket).collect();
@@ -228,8 +236,18 @@ impl S3 for Protocol {
 
     async fn head_bucket(&self, req: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
         let bucket = self.bucket(&req.input.bucket)?;
-        let bucket_region = Some(bucket.region.clone());
+        let bucket_region = Some(bucket.reported_region());
         Ok(S3Response::new(HeadBucketOutput { bucket_region, ..HeadBucketOutput::default() }))
+    }
+
+    async fn get_bucket_location(
+        &self,
+        req: S3Request<GetBucketLocationInput>,
+    ) -> S3Result<S3Response<GetBucketLocationOutput>> {
+        let region = self.bucket(&req.input.bucket)?.reported_region();
+        // S3 leaves its first region out.
+        let location_constraint = (region != DEFAULT_REGION).then(|| region.into());
+        Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
     }
 
     async fn list_objects_v2(

@@ -96,7 +96,8 @@ impl S3Server {
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let Config { listen, admin, buckets, access, sts, tls, faults, redirect, domains, .. } = config;
         let buckets = Arc::new(open_buckets(buckets)?);
-        let authority = tls.map(|tls| Authority::new(certificate_names(tls, &domains))).transpose()?;
+        let authority =
+            tls.map(|tls| Authority::new(certificate_names(tls, &domains, &buckets))).transpose()?;
         let keyring = match access {
             Access::Anyone => None,
             Access::Signed { credentials, anonymous } => Some(Keyring::new(credentials, anonymous)),
@@ -281,9 +282,13 @@ fn open_buckets(configs: Vec<BucketConfig>) -> Result<BTreeMap<String, Bucket>, 
     Ok(buckets)
 }
 
-fn certificate_names(tls: TlsConfig, domains: &[String]) -> Vec<String> {
+/// Buckets by name too: clients refuse a wildcard right under a top-level name such as `localhost`.
+fn certificate_names(tls: TlsConfig, domains: &[String], buckets: &BTreeMap<String, Bucket>) -> Vec<String> {
     let mut names = vec!["127.0.0.1".to_owned(), "::1".to_owned()];
-    names.extend(domains.iter().flat_map(|domain| [domain.clone(), format!("*.{domain}")]));
+    for domain in domains {
+        names.extend([domain.clone(), format!("*.{domain}")]);
+        names.extend(buckets.keys().map(|bucket| format!("{bucket}.{domain}")));
+    }
     names.extend(tls.names);
     names
 }
@@ -308,7 +313,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// One bucket more, in the default region.
+    /// One bucket more, in any region.
     pub fn bucket(self, name: impl Into<String>, objects: impl Into<Objects>) -> Self {
         self.bucket_config(BucketConfig::new(name, objects))
     }

@@ -146,9 +146,9 @@ impl Service {
 
     /// The redirect for a request that was signed for another region than its bucket's.
     fn elsewhere(&self, request: &Request<Incoming>, target: &Target) -> Option<Response<s3s::Body>> {
-        let bucket = self.buckets.get(target.bucket.as_ref()?)?;
+        let region = self.buckets.get(target.bucket.as_ref()?)?.region.as_ref()?;
         let signed_for = region::signed_for(request.headers(), request.uri())?;
-        if signed_for == bucket.region {
+        if signed_for == *region {
             return None;
         }
         let (status, code, message) = match self.redirect {
@@ -162,14 +162,13 @@ impl Service {
                 400,
                 "AuthorizationHeaderMalformed",
                 format!(
-                    "The authorization header is malformed; the region '{signed_for}' is wrong; expecting '{}'",
-                    bucket.region
+                    "The authorization header is malformed; the region '{signed_for}' is wrong; expecting '{region}'"
                 ),
             ),
         };
         let mut response =
-            error_with(status, code, &message, &format!("<Region>{}</Region>", escape(&bucket.region)));
-        if let Ok(region) = HeaderValue::try_from(&bucket.region) {
+            error_with(status, code, &message, &format!("<Region>{}</Region>", escape(region)));
+        if let Ok(region) = HeaderValue::try_from(region) {
             response.headers_mut().insert("x-amz-bucket-region", region);
         }
         Some(response)

@@ -1,11 +1,13 @@
 //! Who is let in, and how are the others told why not?
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::Region;
 use aws_sdk_s3::types::EncodingType;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode};
+use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns};
 use millrace_s3_server::auth::{Access, Credentials};
 use millrace_s3_server::backend::memory::InMemory;
 use millrace_s3_server::config::BucketConfig;
@@ -154,6 +156,35 @@ async fn a_request_signed_for_another_region_is_redirected() {
         let head = client.head_bucket().bucket("data").send().await.unwrap();
         assert_eq!(head.bucket_region(), Some("eu-west-1"));
     }
+}
+
+/// Resolves every name to the loopback address.
+#[derive(Debug, Clone)]
+struct Loopback;
+
+impl ResolveDns for Loopback {
+    fn resolve_dns<'a>(&'a self, _name: &'a str) -> DnsFuture<'a> {
+        DnsFuture::ready(Ok(vec![Ipv4Addr::LOCALHOST.into()]))
+    }
+}
+
+#[tokio::test]
+async fn a_signed_request_may_name_its_bucket_by_host() {
+    let server = locked().tls().start().await.unwrap();
+    let trust = TrustStore::empty().with_pem_certificate(server.ca_pem().unwrap());
+    let context = TlsContext::builder().with_trust_store(trust).build().unwrap();
+    let connector = aws_smithy_http_client::Builder::new()
+        .tls_provider(Provider::Rustls(CryptoMode::Ring))
+        .tls_context(context)
+        .build_with_resolver(Loopback);
+    let credentials = aws_sdk_s3::config::Credentials::new("AK", "SK", None, None, "test");
+    let settings = settings(&format!("https://localhost:{}", server.address().port()));
+    let settings = settings.force_path_style(false).credentials_provider(credentials).http_client(connector);
+    let client = Client::from_conf(settings.build());
+    assert_eq!(get(&client, "data", "k").await, b"body");
+    assert_eq!(get(&client, "data", "sp ace/ü+%\u{1}").await, b"awkward");
+    assert_eq!(client.list_objects_v2().bucket("data").max_keys(1).send().await.unwrap().contents().len(), 1);
+    assert_eq!(server.counters().get_bytes["data/k"], 4);
 }
 
 #[tokio::test]
