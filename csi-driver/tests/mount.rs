@@ -117,7 +117,8 @@ fn root_mounts_read_only_by_syscall_and_by_helper() {
         assert!(flags.contains(wanted), "{method:?}: {flags:?}");
         let error = fs::write(point.join("x"), "y").unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-        assert_eq!(mount.unmount().unwrap(), Unmounted::Cleanly, "{method:?}");
+        // Detached when a child of another test is between its fork and its exec, where it has our files open.
+        assert_ne!(mount.unmount().unwrap(), Unmounted::WasNotMounted, "{method:?}");
         assert_eq!(running.join(), End::Unmounted);
         assert_eq!(mountinfo::find(&point).unwrap(), None);
     }
@@ -259,7 +260,7 @@ fn abort_ends_the_session_and_its_readers() {
     stale::abort(number).unwrap();
     assert_eq!(running.join(), End::Aborted);
     assert_eq!(stale::health(&point, DEADLINE).unwrap(), Health::Dead);
-    assert_eq!(stale::clean(&point, number, DEADLINE).unwrap(), Unmounted::Cleanly);
+    assert_ne!(stale::clean(&point, number, DEADLINE).unwrap(), Unmounted::WasNotMounted);
     // Not the same number: another test's mount may have it by now.
     let none = DeviceNumber { major: 0, minor: 999_999 };
     assert!(matches!(stale::abort(none), Err(AbortError::Gone { .. })));

@@ -23,7 +23,7 @@ fn content_is_read_right_at_once_and_from_another_thread() {
     let mut middle = [0; 1000];
     File::open(mounted.path("deferred")).unwrap().read_exact_at(&mut middle, 777_777).unwrap();
     assert_eq!(middle.as_slice(), pattern(4, 777_777, 1000));
-    assert_eq!(mounted.running().metrics().in_flight, 0);
+    assert_eq!(mounted.settled().in_flight, 0);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn killed_direct_reader_is_told_of_and_ends_when_answered() {
     assert!(reply.interruption().is_interrupted());
     reply.error(Errno::INTR);
     assert!(time_to_end(&mut child) < Duration::from_secs(2));
-    let metrics = mounted.running().metrics();
+    let metrics = mounted.settled();
     assert_eq!((metrics.interrupted, metrics.in_flight), (1, 0));
 }
 
@@ -198,6 +198,6 @@ fn interrupts_before_and_after_their_requests_do_no_harm() {
         assert!(time_to_end(&mut child) < DEADLINE);
     }
     assert_eq!(fs::read(mounted.path("hello")).unwrap(), HELLO);
-    let metrics = mounted.running().metrics();
+    let metrics = mounted.settled();
     assert_eq!((metrics.in_flight, metrics.refused), (0, 0), "{metrics:?}");
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millrace_fuse_session::{End, NodeId, Opcode, RunError, Session, SessionError, Wanted};
-use rustix::mount::UnmountFlags;
 
 use crate::memory::{HELLO, pattern};
 use crate::mounted::{DEADLINE, Mounted, may_mount, open_direct};
@@ -18,7 +17,7 @@ fn unmount_ends_all_threads() {
     }
     let mut mounted = Mounted::new(&Wanted::default());
     fs::read(mounted.path("hello")).unwrap();
-    rustix::mount::unmount(mounted.root(), UnmountFlags::empty()).unwrap();
+    mounted.unmount();
     assert_eq!(mounted.running.take().unwrap().join(), End::Unmounted);
 }
 
@@ -66,7 +65,7 @@ fn successor_answers_what_its_predecessor_took() {
     taken.bytes(&[0xff; 4096]);
     again.bytes(&pattern(5, request.offset, request.size));
     assert_eq!(reader.join().unwrap().unwrap(), pattern(5, 0, 4096));
-    let metrics = mounted.running().metrics();
+    let metrics = mounted.settled();
     assert!(metrics.resent >= 1 && metrics.in_flight == 0, "{metrics:?}");
 }
 

@@ -7,9 +7,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use millrace_fuse_session::{Filesystem, ReadReply, ReadRequest, Running, Session, Wanted};
+use millrace_fuse_session::{
+    Errno, Filesystem, MetricsSnapshot, ReadReply, ReadRequest, Running, Session, Wanted,
+};
 use rustix::mount::{MountFlags, UnmountFlags};
 use tempfile::TempDir;
 
@@ -85,6 +87,28 @@ impl Served {
 
     pub fn running(&self) -> &Running {
         self.running.as_ref().expect("a session runs")
+    }
+
+    /// Waits until nothing is in flight, and gives the counters: the kernel sends RELEASE behind the back of a close.
+    pub fn settled(&self) -> MetricsSnapshot {
+        let start = Instant::now();
+        loop {
+            let metrics = self.running().metrics();
+            if metrics.in_flight == 0 || start.elapsed() > DEADLINE {
+                return metrics;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Unmounts, but not under what is open. Another test's child has our files open between its fork and its exec, so
+    /// busy is not always true for long.
+    pub fn unmount(&self) {
+        let start = Instant::now();
+        while let Err(errno) = rustix::mount::unmount(self.root(), UnmountFlags::empty()) {
+            assert!(errno == Errno::BUSY && start.elapsed() < DEADLINE, "unmount: {errno}");
+            std::thread::yield_now();
+        }
     }
 
     /// Gives another descriptor of the same connection.
