@@ -32,10 +32,12 @@ pub enum Command {
     ///
     /// Root mounts by itself; other users need `fusermount3`. The index and, with a node store, everything read before
     /// are kept in folders that outlive the process and may be shared by several mounts.
-    #[command(after_long_help = "Example:\n  csi-driver mount --dataset imagenet --version 6f1c... --mount-point /mnt/imagenet \
+    #[command(
+        after_long_help = "Example:\n  csi-driver mount --dataset imagenet --version 6f1c... --mount-point /mnt/imagenet \
         \\\n    --membership-file /state/membership.json --data-key-file /state/data.key --index-dir /state/indexes \
         \\\n    --node-store /cache --node-store-quota 50Gi\n\nThe membership file is JSON: {\"epoch\": 1, \"workers\": \
-        [{\"name\": \"imagenet-0\", \"address\": \"10.0.0.7:7420\", \"weight\": 1}]}\nLater memberships are learned from the workers.")]
+        [{\"name\": \"imagenet-0\", \"address\": \"10.0.0.7:7420\", \"weight\": 1}]}\nLater memberships are learned from the workers, and from the file when it changes."
+    )]
     Mount(Box<MountArgs>),
 }
 
@@ -51,7 +53,7 @@ pub struct MountArgs {
     /// An empty folder to mount on. A dead mount of an earlier process is cleaned up first.
     #[arg(long, value_name = "DIR")]
     pub mount_point: PathBuf,
-    /// File with the workers to start with.
+    /// File with the workers; read again when it changes.
     #[arg(long, env = "MILLRACE_MEMBERSHIP_FILE", value_name = "FILE")]
     pub membership_file: PathBuf,
     /// File with the data key, 64 hexadecimal digits.
@@ -123,7 +125,9 @@ pub enum ConfigError {
         source: ParseKey,
     },
     /// The membership file holds no membership.
-    #[error("--membership-file {path:?}: expected {{\"epoch\", \"workers\": [{{\"name\", \"address\", \"weight\"}}]}}")]
+    #[error(
+        "--membership-file {path:?}: expected {{\"epoch\", \"workers\": [{{\"name\", \"address\", \"weight\"}}]}}"
+    )]
     ParseMembership {
         /// The file.
         path: PathBuf,
@@ -150,6 +154,8 @@ pub struct Config {
     pub version: VersionId,
     /// Where to mount.
     pub mount_point: PathBuf,
+    /// File with the workers.
+    pub membership_file: PathBuf,
     /// The workers to start with.
     pub membership: Membership,
     /// Key of the data port.
@@ -182,6 +188,7 @@ impl Config {
             dataset: args.dataset.clone(),
             version: args.version.parse().map_err(|source| ConfigError::Version { source })?,
             mount_point: args.mount_point.clone(),
+            membership_file: args.membership_file.clone(),
             membership: read_membership(&args.membership_file)?,
             data_key: read_key(&args.data_key_file)?,
             index_dir: args.index_dir.clone(),
@@ -201,7 +208,11 @@ impl Config {
 }
 
 fn read_file(argument: &'static str, path: &Path) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path).map_err(|source| ConfigError::ReadFile { argument, path: path.to_owned(), source })
+    std::fs::read_to_string(path).map_err(|source| ConfigError::ReadFile {
+        argument,
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn read_key(path: &Path) -> Result<Key, ConfigError> {
@@ -209,7 +220,11 @@ fn read_key(path: &Path) -> Result<Key, ConfigError> {
         .map_err(|source| ConfigError::ParseKey { path: path.to_owned(), source })
 }
 
-fn read_membership(path: &Path) -> Result<Membership, ConfigError> {
+/// Reads a membership file.
+///
+/// # Errors
+/// [`ConfigError::ReadFile`] or [`ConfigError::ParseMembership`].
+pub fn read_membership(path: &Path) -> Result<Membership, ConfigError> {
     serde_json::from_str(&read_file("--membership-file", path)?)
         .map_err(|source| ConfigError::ParseMembership { path: path.to_owned(), source })
 }
@@ -251,7 +266,11 @@ mod tests {
         std::fs::write(file.path(), "[]").unwrap();
         let error = read_membership(file.path()).unwrap_err().to_string();
         assert!(error.contains("\"epoch\""), "{error}");
-        std::fs::write(file.path(), r#"{"epoch": 3, "workers": [{"name": "a", "address": "h:1", "weight": 2}]}"#).unwrap();
+        std::fs::write(
+            file.path(),
+            r#"{"epoch": 3, "workers": [{"name": "a", "address": "h:1", "weight": 2}]}"#,
+        )
+        .unwrap();
         assert_eq!(read_membership(file.path()).unwrap().epoch, 3);
     }
 }

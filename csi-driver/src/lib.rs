@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod dataset_fs;
+pub mod members;
 pub mod metrics;
 pub mod mount;
 pub mod reads;

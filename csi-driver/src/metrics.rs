@@ -40,12 +40,19 @@ impl ReadCounters {
     /// When one of the names is taken.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let reads = IntCounterVec::new(
-            Opts::new("csi_driver_reads_total", "Reads by where their bytes were: node store hit, miss, or join of a fetch under way."),
+            Opts::new(
+                "csi_driver_reads_total",
+                "Reads by where their bytes were: node store hit, miss, or join of a fetch under way.",
+            ),
             &["result"],
         )?;
-        let fetched_bytes = IntCounter::new("csi_driver_fetched_bytes_total", "Bytes that came from workers.")?;
+        let fetched_bytes =
+            IntCounter::new("csi_driver_fetched_bytes_total", "Bytes that came from workers.")?;
         let errors = IntCounterVec::new(
-            Opts::new("csi_driver_read_errors_total", "Fetches of chunks that failed, by the reason that the worker or the client gave."),
+            Opts::new(
+                "csi_driver_read_errors_total",
+                "Fetches of chunks that failed, by the reason that the worker or the client gave.",
+            ),
             &["code"],
         )?;
         registry.register(Box::new(reads.clone()))?;
@@ -131,7 +138,8 @@ impl Snapshots {
     }
 
     fn refresh_store(&self, store: &Store) {
-        let Families { store_bytes, store_used, store_evictions, store_corrupt, store_not_kept, .. } = &self.families;
+        let Families { store_bytes, store_used, store_evictions, store_corrupt, store_not_kept, .. } =
+            &self.families;
         let stats = store.stats();
         raise(&store_bytes.with_label_values(&["read"]), stats.hit_bytes);
         raise(&store_bytes.with_label_values(&["written"]), stats.written_bytes);
@@ -151,18 +159,43 @@ impl Families {
     fn new() -> Result<Self, prometheus::Error> {
         let counters = |name, help, label: &str| IntCounterVec::new(Opts::new(name, help), &[label]);
         Ok(Self {
-            requests: counters("csi_driver_fuse_requests_total", "Requests of the kernel, by opcode.", "opcode")?,
-            request_errors: counters("csi_driver_fuse_errors_total", "Requests answered with an error, by class.", "class")?,
+            requests: counters(
+                "csi_driver_fuse_requests_total",
+                "Requests of the kernel, by opcode.",
+                "opcode",
+            )?,
+            request_errors: counters(
+                "csi_driver_fuse_errors_total",
+                "Requests answered with an error, by class.",
+                "class",
+            )?,
             in_flight: IntGauge::new("csi_driver_fuse_in_flight", "Requests of the kernel being answered.")?,
-            interrupted: IntCounter::new("csi_driver_fuse_interrupted_total", "Requests whose reader gave up.")?,
-            store_bytes: counters("csi_driver_node_store_bytes_total", "Bytes read from and written to the node store.", "direction")?,
+            interrupted: IntCounter::new(
+                "csi_driver_fuse_interrupted_total",
+                "Requests whose reader gave up.",
+            )?,
+            store_bytes: counters(
+                "csi_driver_node_store_bytes_total",
+                "Bytes read from and written to the node store.",
+                "direction",
+            )?,
             store_used: IntGaugeVec::new(
                 Opts::new("csi_driver_node_store_bytes", "Bytes that the node store uses, and may use."),
                 &["state"],
             )?,
-            store_evictions: IntCounter::new("csi_driver_node_store_evictions_total", "Blocks evicted from the node store.")?,
-            store_corrupt: IntCounter::new("csi_driver_node_store_corrupt_chunks_total", "Chunks of the node store that did not match their checksum; they were fetched again.")?,
-            store_not_kept: counters("csi_driver_node_store_not_kept_total", "Chunks served without being kept, by reason.", "reason")?,
+            store_evictions: IntCounter::new(
+                "csi_driver_node_store_evictions_total",
+                "Blocks evicted from the node store.",
+            )?,
+            store_corrupt: IntCounter::new(
+                "csi_driver_node_store_corrupt_chunks_total",
+                "Chunks of the node store that did not match their checksum; they were fetched again.",
+            )?,
+            store_not_kept: counters(
+                "csi_driver_node_store_not_kept_total",
+                "Chunks served without being kept, by reason.",
+                "reason",
+            )?,
         })
     }
 

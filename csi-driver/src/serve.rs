@@ -11,7 +11,7 @@ use millrace_daemon::readiness::Readiness;
 use millrace_daemon::shutdown::Tasks;
 use millrace_daemon::{open_files, process_metrics};
 use millrace_fuse_session::{MetricsSnapshot, Running, Session, Wanted};
-use millrace_store::index_file::IndexFile;
+use millrace_store::index_file::{IncomingIndex, IndexFile};
 use millrace_store::{Eviction, Limits, Medium, Store, StoreConfig, TierConfig};
 use millrace_transport::client::{Client, ClientConfig, DEFAULT_CONNECTIONS, Timing};
 use parking_lot::Mutex;
@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use crate::config::{Config, NodeStore};
 use crate::dataset_fs::DatasetFs;
+use crate::members;
 use crate::metrics::{ReadCounters, Snapshots};
 use crate::mount::attach::{DeadMount, Method, Mount, attach};
 use crate::mount::options::MountOptions;
@@ -72,6 +73,10 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         connections_per_worker: DEFAULT_CONNECTIONS,
         timing: Timing::default(),
     });
+    tasks.spawn(
+        "membership file",
+        members::follow(config.membership_file.clone(), client.clone(), tasks.token()),
+    );
     let index = Arc::new(open_index(&client, &config.index_dir, config.version).await?);
     let store = config.node_store.as_ref().map(open_store).transpose()?;
     let session = Arc::new(Mutex::new(None::<Running>));
@@ -95,7 +100,8 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     tracing::info!(dataset = config.dataset, version = %config.version, mount_point = %config.mount_point.display(), "mounted");
     if let Some(path) = &config.addresses_file {
         let content = serde_json::json!({ "admin": admin_address.to_string(), "pid": std::process::id() });
-        write_atomically(path, &content.to_string()).with_context(|| format!("write --addresses-file {path:?}"))?;
+        write_atomically(path, &content.to_string())
+            .with_context(|| format!("write --addresses-file {path:?}"))?;
     }
 
     let watched = session.clone();
@@ -132,26 +138,21 @@ async fn open_index(client: &Client, dir: &Path, version: VersionId) -> anyhow::
     std::fs::create_dir_all(dir).with_context(|| format!("make --index-dir {dir:?}"))?;
     match open_verified(dir, version).await {
         Ok(index) => return Ok(index),
-        Err(error) => tracing::info!(%version, reason = %error, "index is not here yet, fetching it from the workers"),
+        Err(error) => {
+            tracing::info!(%version, reason = %error, "index is not here yet, fetching it from the workers")
+        }
     }
-    let fetched = dir.join(format!("{version}.{}.fetched", std::process::id()));
-    let result = fetch_index(client, dir, version, &fetched).await;
-    // Gone after a successful install; otherwise half a file is of no use to anybody.
-    let _ = std::fs::remove_file(&fetched);
-    result
-}
-
-async fn fetch_index(client: &Client, dir: &Path, version: VersionId, fetched: &Path) -> anyhow::Result<IndexFile> {
-    client.fetch_index(version, fetched, Instant::now() + INDEX_DEADLINE).await?;
-    let (dir, fetched) = (dir.to_owned(), fetched.to_owned());
-    Ok(tokio::task::spawn_blocking(move || IndexFile::install(&dir, &fetched, version)).await??)
+    let incoming = IncomingIndex::create(dir)?;
+    client.fetch_index(version, incoming.path(), Instant::now() + INDEX_DEADLINE).await?;
+    Ok(tokio::task::spawn_blocking(move || incoming.install(Some(version))).await??)
 }
 
 /// A damaged index is found here, not as wrong names later: a read error under the map kills the process, and its
 /// successor must not serve before it has looked.
 async fn open_verified(dir: &Path, version: VersionId) -> anyhow::Result<IndexFile> {
     let dir = dir.to_owned();
-    tokio::task::spawn_blocking(move || -> anyhow::Result<IndexFile> { Ok(IndexFile::open(&dir, version)?) }).await?
+    tokio::task::spawn_blocking(move || -> anyhow::Result<IndexFile> { Ok(IndexFile::open(&dir, version)?) })
+        .await?
 }
 
 fn open_store(node_store: &NodeStore) -> anyhow::Result<Store> {

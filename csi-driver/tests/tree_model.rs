@@ -11,6 +11,7 @@ use proptest::prelude::*;
 const OWNERSHIP: Ownership = Ownership { uid: 7, gid: 8, file_mode: 0o440, dir_mode: 0o550 };
 
 /// The reference: each file's size and time by path, and what follows from them.
+#[derive(Debug)]
 struct Model(BTreeMap<String, (u64, i64)>);
 
 impl Model {
@@ -59,9 +60,9 @@ fn index_of(model: &Model) -> Vec<u8> {
 /// Walks from the root by name.
 fn walk(tree: &Tree<'_>, path: &str) -> Option<Attr> {
     let root = tree.attr(1).unwrap();
-    path.split('/').filter(|part| !part.is_empty()).try_fold(root, |at, name| {
-        tree.lookup(at.ino, name.as_bytes()).unwrap()
-    })
+    path.split('/')
+        .filter(|part| !part.is_empty())
+        .try_fold(root, |at, name| tree.lookup(at.ino, name.as_bytes()).unwrap())
 }
 
 fn paths() -> impl Strategy<Value = Model> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use millrace_api::block::LARGE_OBJECT_BYTES;
 use millrace_fuse_session::{
-    Attr, Caller, DirBuffer, DirPlusBuffer, Entry, Errno, FileHandle, Filesystem, Lookup, NodeId, OpenMode, Opened,
-    OpenedDir, ReadReply, ReadRequest, Statfs,
+    Attr, Caller, DirBuffer, DirPlusBuffer, Entry, Errno, FileHandle, Filesystem, Lookup, NodeId, OpenMode,
+    Opened, OpenedDir, ReadReply, ReadRequest, Statfs,
 };
 use millrace_store::index_file::IndexFile;
 use parking_lot::Mutex;
@@ -43,7 +43,12 @@ pub struct DatasetFs {
 
 impl DatasetFs {
     /// Shows `index` with the bytes that `reader` gives.
-    pub fn new(index: Arc<IndexFile>, ownership: Ownership, reader: Arc<Reader>, ahead_limit_bytes: u64) -> Self {
+    pub fn new(
+        index: Arc<IndexFile>,
+        ownership: Ownership,
+        reader: Arc<Reader>,
+        ahead_limit_bytes: u64,
+    ) -> Self {
         Self {
             index,
             ownership,
@@ -67,7 +72,12 @@ impl Filesystem for DatasetFs {
         })
     }
 
-    fn getattr(&self, _caller: &Caller, node: NodeId, _fh: Option<FileHandle>) -> Result<(Attr, Duration), Errno> {
+    fn getattr(
+        &self,
+        _caller: &Caller,
+        node: NodeId,
+        _fh: Option<FileHandle>,
+    ) -> Result<(Attr, Duration), Errno> {
         Ok((self.tree().attr(node.0)?, TTL))
     }
 
@@ -163,7 +173,9 @@ impl Filesystem for DatasetFs {
             b"user.millrace.etag" => index.etag(file).map(|etag| etag.into_owned().into_bytes()),
             b"user.millrace.key" => index.key(file),
             b"user.millrace.version" => Some(index.version_id().to_string().into_bytes()),
-            b"user.millrace.cached" => self.reader.stored_percent(file).map(|share| share.to_string().into_bytes()),
+            b"user.millrace.cached" => {
+                self.reader.stored_percent(file).map(|share| share.to_string().into_bytes())
+            }
             _ => None,
         };
         value.ok_or(Errno::NODATA)

@@ -128,7 +128,8 @@ impl<'a> Tree<'a> {
         let dots = [(&b"."[..], Node::Dir(dir)), (&b".."[..], Node::Dir(parent))];
         let dots_done = usize::try_from(offset).unwrap_or(usize::MAX).min(dots.len());
         let skip = u32::try_from(offset.saturating_sub(dots.len() as u64)).unwrap_or(u32::MAX);
-        let children = self.index.children(dir, skip).map(move |node| (tree.index.name(node).unwrap_or_default(), node));
+        let children =
+            self.index.children(dir, skip).map(move |node| (tree.index.name(node).unwrap_or_default(), node));
         Ok(dots.into_iter().skip(dots_done).chain(children).zip(offset.saturating_add(1)..).map(
             move |((name, node), next_offset)| Listed {
                 name,

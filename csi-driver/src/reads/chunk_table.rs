@@ -45,8 +45,6 @@ pub struct Claim {
     pub wait: Arc<Wait>,
     /// Runs of chunks that nobody fetches yet: the caller must fetch each and publish or fail it.
     pub to_fetch: Vec<Range<u32>>,
-    /// Chunks that somebody else fetches already.
-    pub joined: u32,
 }
 
 /// One reader's wait for a range of chunks; collects them as they arrive.
@@ -70,20 +68,16 @@ impl ChunkTable {
         Self { state: Mutex::default(), keep_bytes }
     }
 
-    /// Asks for the chunks of `range` that `skip` does not name, for a reader that will wait for them.
+    /// Asks for the chunks of `range` that are not stored, for a reader that will wait for them.
     pub fn claim(&self, file: u32, range: Range<u32>, is_stored: impl Fn(u32) -> bool) -> Claim {
         let mut wait = Progress { chunks: vec![None; range.len()], missing: 0, error: None };
         let mut to_fetch: Vec<Range<u32>> = Vec::new();
         let mut pending = Vec::new();
-        let mut joined = 0;
         let mut state = self.state.lock();
         for (i, chunk) in range.clone().enumerate() {
             match state.chunks.get(&(file, chunk)) {
                 Some(Slot::Arrived { bytes, .. }) => wait.chunks[i] = Some(bytes.clone()),
-                Some(Slot::Pending(_)) => {
-                    joined += 1;
-                    pending.push(chunk);
-                }
+                Some(Slot::Pending(_)) => pending.push(chunk),
                 None if is_stored(chunk) => {}
                 None => {
                     pending.push(chunk);
@@ -99,7 +93,7 @@ impl ChunkTable {
                 waits.push(wait.clone());
             }
         }
-        Claim { wait, to_fetch, joined }
+        Claim { wait, to_fetch }
     }
 
     /// Claims the absent chunks of `range` for a fetch that nobody waits for, at most `limit` of them.
@@ -174,16 +168,6 @@ impl ChunkTable {
             }
         }
     }
-
-    /// How many chunks are in memory or on their way.
-    pub fn len(&self) -> usize {
-        self.state.lock().chunks.len()
-    }
-
-    /// Whether nothing is in memory or on its way.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 impl Wait {
@@ -239,5 +223,73 @@ fn extend_runs(runs: &mut Vec<Range<u32>>, chunk: u32) {
     match runs.last_mut() {
         Some(run) if run.end == chunk => run.end += 1,
         _ => runs.push(chunk..chunk + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_api::ids::VersionId;
+
+    fn bytes(chunk: u32) -> Bytes {
+        Bytes::from(vec![chunk as u8; 10])
+    }
+
+    fn error() -> ReadError {
+        ReadError::DeadlinePassed { version: VersionId([0; 16]), file: 1, trouble: "test".to_owned() }
+    }
+
+    fn is_done(wait: &Wait) -> bool {
+        use std::future::Future;
+        use std::task::{Context, Poll, Waker};
+        let done = std::pin::pin!(wait.done());
+        matches!(done.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(_))
+    }
+
+    #[test]
+    fn a_chunk_is_fetched_once_for_all_who_wait() {
+        let table = ChunkTable::new(0);
+        let first = table.claim(1, 0..4, |_| false);
+        assert_eq!(first.to_fetch, [0..4]);
+        let second = table.claim(1, 2..6, |chunk| chunk == 5);
+        assert_eq!(second.to_fetch, [4..5], "2 and 3 are on their way, 5 is stored");
+        (0..4).for_each(|chunk| table.publish(1, chunk, bytes(chunk)));
+        assert!(is_done(&first.wait) && !is_done(&second.wait));
+        table.publish(1, 4, bytes(4));
+        assert!(is_done(&second.wait));
+        assert_eq!(second.wait.take(), [Some(bytes(2)), Some(bytes(3)), Some(bytes(4)), None]);
+    }
+
+    #[test]
+    fn a_failure_reaches_everybody_and_the_next_reader_tries_again() {
+        let table = ChunkTable::new(0);
+        let first = table.claim(1, 0..2, |_| false);
+        let second = table.claim(1, 1..2, |_| false);
+        table.publish(1, 0, bytes(0));
+        table.fail(1, 0..2, &error());
+        for claim in [&first, &second] {
+            assert!(is_done(&claim.wait));
+            assert!(claim.wait.progress.lock().error.is_some());
+        }
+        assert_eq!(table.claim(1, 0..2, |_| false).to_fetch, [1..2], "what has arrived stays");
+    }
+
+    #[test]
+    fn stored_chunks_leave_memory_and_unstored_ones_stay_up_to_the_bound() {
+        let table = ChunkTable::new(25);
+        table.claim(1, 0..5, |_| false);
+        (0..5).for_each(|chunk| table.publish(1, chunk, bytes(chunk)));
+        table.release(1, 0..1);
+        (1..5).for_each(|chunk| table.keep(1, chunk..chunk + 1));
+        let claim = table.claim(1, 0..5, |_| false);
+        assert_eq!(claim.to_fetch, [0..3], "the two newest of 10 bytes each fit in 25");
+    }
+
+    #[test]
+    fn looking_ahead_claims_absent_chunks_up_to_its_limit() {
+        let table = ChunkTable::new(0);
+        table.claim(1, 1..2, |_| false);
+        assert_eq!(table.claim_ahead(1, 0..10, 3, |chunk| chunk == 2), [0..1, 3..5]);
+        assert_eq!(table.claim_ahead(1, 0..10, 3, |chunk| chunk == 2), [5..8]);
     }
 }

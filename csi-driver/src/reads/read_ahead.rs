@@ -127,13 +127,17 @@ mod tests {
     }
 
     #[test]
-    fn a_random_reader_gets_nothing_fetched_ahead() {
+    fn a_random_reader_gets_next_to_nothing_fetched_ahead() {
         let mut state = ReadAhead::new(LIMIT);
         let mut offset = 7 * MIB;
+        let mut ahead = 0;
         for _ in 0..1000 {
-            offset = (offset * 1_103_515_245 + 12_345) % (64 << 30);
-            assert_eq!(state.observe(offset & !4095, 4096, 64 << 30).map(|r| r.end - r.start), None);
+            offset = offset.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let at = (offset >> 20) % (64 << 30) & !4095;
+            ahead += state.observe(at, 4096, 64 << 30).map_or(0, |range| range.end - range.start);
         }
+        // Now and then a random read lands beside the one before, and looks sequential.
+        assert!(ahead <= 4 * FIRST_WINDOW_BYTES, "{ahead} bytes");
     }
 
     #[test]
@@ -183,16 +187,15 @@ mod tests {
         /// A simulation: requests of one sequential reader arrive shuffled within a small distance, as from the kernel's
         /// read-ahead on several threads; the reader must still be followed to the limit.
         #[test]
-        fn reordered_requests_still_count_as_sequential(swaps in prop::collection::vec(0usize..3, 64)) {
-            let mut offsets: Vec<u64> = (0..64).map(|i| i * MIB).collect();
-            for (i, swap) in swaps.iter().enumerate() {
-                let j = (i + swap).min(offsets.len() - 1);
-                offsets.swap(i, j);
-            }
-            if offsets[0] != 0 { return Ok(()); }
+        fn reordered_requests_still_count_as_sequential(
+            groups in prop::collection::vec(Just([0u64, 1, 2]).prop_shuffle(), 20),
+        ) {
             let mut state = ReadAhead::new(LIMIT);
-            for offset in offsets {
-                state.observe(offset, MIB, 1 << 30);
+            state.observe(0, MIB, 1 << 30);
+            for (i, group) in groups.into_iter().enumerate() {
+                for at in group {
+                    state.observe((1 + 3 * i as u64 + at) * MIB, MIB, 1 << 30);
+                }
             }
             prop_assert_eq!(state.window_bytes(), LIMIT);
         }

@@ -82,7 +82,8 @@ struct Later {
 impl Reader {
     /// Makes the reader of one mount.
     pub fn new(config: ReaderConfig) -> Arc<Self> {
-        let ReaderConfig { index, store, client, deadline, ahead_bytes, keep_bytes, runtime, counters } = config;
+        let ReaderConfig { index, store, client, deadline, ahead_bytes, keep_bytes, runtime, counters } =
+            config;
         Arc::new(Self {
             version: index.view().version_id(),
             store,
@@ -165,7 +166,8 @@ impl Reader {
     /// Starts to fetch a range that nobody waits for; where memory does not allow all of it, returns where it was cut.
     fn fetch_ahead(self: &Arc<Self>, file: FileIndex, span: Span, range: Range<u64>) -> Option<u64> {
         let chunks = chunks_of_range(span.size, range.start, range.end - range.start);
-        let presence = self.store.as_ref().map(|store| store.present(&span.file, slots(&span, chunks.clone())));
+        let presence =
+            self.store.as_ref().map(|store| store.present(&span.file, slots(&span, chunks.clone())));
         let is_stored = |chunk| presence.as_ref().is_some_and(|p| p.contains(span.first_slot + chunk));
         for run in split_by_block(file, span, chunks) {
             let Ok(permit) = self.ahead.clone().try_acquire_many_owned(run.chunks.len() as u32) else {
@@ -180,7 +182,12 @@ impl Reader {
         None
     }
 
-    fn start(self: &Arc<Self>, run: Run, priority: Priority, permit: Option<tokio::sync::OwnedSemaphorePermit>) {
+    fn start(
+        self: &Arc<Self>,
+        run: Run,
+        priority: Priority,
+        permit: Option<tokio::sync::OwnedSemaphorePermit>,
+    ) {
         let deadline = Instant::now() + self.deadline;
         self.tasks.spawn_on(fetch(self.clone(), run, deadline, priority, permit), &self.runtime);
     }
@@ -212,7 +219,8 @@ impl Reader {
         let Later { file, span, chunks, .. } = later;
         let mut is_counted = false;
         for _ in 0..STORE_RACES {
-            let presence = self.store.as_ref().map(|store| store.present(&span.file, slots(span, chunks.clone())));
+            let presence =
+                self.store.as_ref().map(|store| store.present(&span.file, slots(span, chunks.clone())));
             let is_stored = |chunk| presence.as_ref().is_some_and(|p| p.contains(span.first_slot + chunk));
             let claim = self.table.claim(file.0, chunks.clone(), is_stored);
             if !std::mem::replace(&mut is_counted, true) {
@@ -235,7 +243,12 @@ impl Reader {
     }
 
     /// Reads the chunks that were in the store; `None` where one of them is not there any more.
-    async fn fill_from_store(&self, span: &Span, first: u32, chunks: Vec<Option<Bytes>>) -> Option<Vec<Bytes>> {
+    async fn fill_from_store(
+        &self,
+        span: &Span,
+        first: u32,
+        chunks: Vec<Option<Bytes>>,
+    ) -> Option<Vec<Bytes>> {
         if chunks.iter().all(Option::is_some) {
             return chunks.into_iter().collect();
         }
