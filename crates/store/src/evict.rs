@@ -14,10 +14,11 @@ use millrace_api::ids::ContentId;
 use crate::admit::{Ask, admit};
 use crate::config::Eviction;
 use crate::open_file::{LEASE_STAMPS, LockedFile, OpenFile};
+use crate::pair::{Opened, open_pair};
 use crate::recount::contents;
 use crate::sidecar::{MARK_UNUSED, PAGE_BYTES, Record};
 use crate::stats::{NotKept, add};
-use crate::tier::{Opened, Purpose, Tier, open_pair};
+use crate::tier::{Purpose, Tier};
 use crate::usage::Held;
 
 /// Blocks remembered by one search: 32 GiB of blocks of the default size, so that a search over a hundred thousand
@@ -183,7 +184,7 @@ impl Tier {
         let io = |error: io::Error| NotKept::of_io(&error);
         let Some(locked) = open.try_lock()? else { return Ok(None) };
         if !open.is_linked() {
-            self.open_files.remove(open);
+            self.open_files.remove(victim.content);
             return Ok(None);
         }
         let records = open.records().map_err(io)?;
@@ -248,9 +249,9 @@ impl Tier {
     /// Marks the store files of contents that no version in use needs.
     pub(crate) fn mark_unused(&self, contents: impl Iterator<Item = ContentId>) {
         for content in contents {
-            let known = self.open_files.get(content);
-            if let Some(open) = &known {
-                self.set_unused(open, true);
+            self.open_files.forget_use(content);
+            if let Some(open) = self.open_files.peek(content) {
+                self.set_unused(&open, true);
             } else if let Ok(Opened::File(open)) = open_pair(&self.paths(content), content) {
                 self.set_unused(&open, true);
             }

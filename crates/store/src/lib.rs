@@ -10,6 +10,7 @@ mod map;
 mod open_file;
 mod open_files;
 mod opening;
+mod pair;
 mod read;
 mod recount;
 mod room;

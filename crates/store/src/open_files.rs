@@ -18,6 +18,7 @@ pub(crate) struct OpenFiles {
 #[derive(Debug, Default)]
 struct Files {
     uses: u64,
+    swept_uses: u64,
     by_content: HashMap<ContentId, (Arc<OpenFile>, u64)>,
 }
 
@@ -27,13 +28,25 @@ impl OpenFiles {
         Self { limit: limit.max(1), files: Mutex::default() }
     }
 
-    /// The file, if it is open.
+    /// The file, if it is open; notes a use.
     pub fn get(&self, content: ContentId) -> Option<Arc<OpenFile>> {
         let files = &mut *self.files.lock();
         files.uses += 1;
         let (file, used) = files.by_content.get_mut(&content)?;
         *used = files.uses;
         Some(file.clone())
+    }
+
+    /// The file, if it is open; notes no use.
+    pub fn peek(&self, content: ContentId) -> Option<Arc<OpenFile>> {
+        self.files.lock().by_content.get(&content).map(|(file, _)| file.clone())
+    }
+
+    /// Forgets that a file was used.
+    pub fn forget_use(&self, content: ContentId) {
+        if let Some((_, used)) = self.files.lock().by_content.get_mut(&content) {
+            *used = 0;
+        }
     }
 
     /// Keeps a file open, and returns the one that another thread has put there meanwhile, if any.
@@ -48,13 +61,9 @@ impl OpenFiles {
         files.by_content.entry(file.layout.file.content).or_insert((file, used)).0.clone()
     }
 
-    /// Closes a file, if it is this one that is open.
-    pub fn remove(&self, file: &OpenFile) {
-        let mut files = self.files.lock();
-        let content = file.layout.file.content;
-        if files.by_content.get(&content).is_some_and(|(open, _)| std::ptr::eq(&**open, file)) {
-            files.by_content.remove(&content);
-        }
+    /// Closes a file.
+    pub fn remove(&self, content: ContentId) {
+        self.files.lock().by_content.remove(&content);
     }
 
     /// Closes all.
@@ -62,9 +71,11 @@ impl OpenFiles {
         self.files.lock().by_content.clear();
     }
 
-    /// All files, without noting a use.
-    pub fn all(&self) -> Vec<Arc<OpenFile>> {
-        self.files.lock().by_content.values().map(|(file, _)| file.clone()).collect()
+    /// All files, each with whether it was used since the last call of this.
+    pub fn sweep(&self) -> Vec<(Arc<OpenFile>, bool)> {
+        let files = &mut *self.files.lock();
+        let last = std::mem::replace(&mut files.swept_uses, files.uses);
+        files.by_content.values().map(|(file, used)| (file.clone(), *used > last)).collect()
     }
 }
 

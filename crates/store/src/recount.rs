@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use millrace_api::ids::ContentId;
 
 use crate::open_file::{LockedFile, OpenFile};
+use crate::pair::{Opened, open_pair, unlink_pair};
 use crate::sidecar::{Entry, Layout, PAGE_BYTES, Record};
 use crate::stats::add;
-use crate::tier::{Opened, Tier, blocks_dir, held_by, open_pair, unlink_pair};
+use crate::tier::{Tier, blocks_dir, held_by};
 use crate::usage::Held;
 
 /// What file systems allocate beside the chunks: extent tree blocks, a 128th at most.

@@ -4,6 +4,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::sidecar::MARK_UNUSED;
 use crate::tier::Tier;
 
 /// How long bytes of a file that another process removed stay allocated because this one holds it open.
@@ -35,11 +36,14 @@ pub(crate) fn sweep_often(tiers: &Arc<[Tier]>) -> Option<Sweeper> {
 }
 
 impl Tier {
-    /// Closes files that lost their names, and the usage record if it did.
+    /// Closes files that lost their names, and the usage record if it did; takes back marks that others gave to files
+    /// in use here.
     pub(crate) fn sweep(&self) {
-        for open in self.open_files.all() {
+        for (open, is_in_use) in self.open_files.sweep() {
             if !open.is_linked() {
-                self.open_files.remove(&open);
+                self.open_files.remove(open.layout.file.content);
+            } else if is_in_use && open.reread_mark(MARK_UNUSED).unwrap_or(false) {
+                self.set_unused(&open, false);
             }
         }
         let mut usage = self.usage.lock();

@@ -7,9 +7,9 @@
 //! <dir>/blocks/<2 digits>/<32 digits of content id>.map      the sidecar
 //! ```
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -25,8 +25,9 @@ use crate::evict::Victims;
 use crate::open_file::{LockedFile, OpenFile};
 use crate::open_files::OpenFiles;
 use crate::opening::{OpenTier, open_usage, read_usage};
+use crate::pair::{Opened, create_pair, open_pair, unlink_pair};
 use crate::room::Room;
-use crate::sidecar::{HEADER_BYTES, Layout, MARK_UNUSED, PAGE_BYTES, stamp_of};
+use crate::sidecar::{Layout, MARK_UNUSED, PAGE_BYTES, stamp_of};
 use crate::stats::{Counters, NotKept, add};
 use crate::usage::{Held, UsageFile, UseUsage};
 
@@ -125,11 +126,15 @@ impl Tier {
 
     /// Opens the store file of a content, whatever its length, if the tier has it.
     pub fn open_content(&self, content: ContentId, purpose: Purpose) -> Option<Arc<OpenFile>> {
+        if purpose == Purpose::Look {
+            // Not kept open: who looks at all files would otherwise push out those in use.
+            return self.open_files.peek(content).or_else(|| self.open_by_name(content));
+        }
         let open = match self.open_files.get(content) {
             Some(open) => open,
-            None => self.open_by_name(content)?,
+            None => self.open_files.insert(self.open_by_name(content)?),
         };
-        if purpose == Purpose::Use && open.is_marked(MARK_UNUSED) {
+        if open.is_marked(MARK_UNUSED) {
             self.set_unused(&open, false);
         }
         Some(open)
@@ -147,7 +152,7 @@ impl Tier {
         // A file that is removed while it is being opened is looked for again; twice in a row is damage.
         for _ in 0..3 {
             match open_pair(&self.paths(content), content) {
-                Ok(Opened::File(open)) => return Some(self.open_files.insert(Arc::new(open))),
+                Ok(Opened::File(open)) => return Some(Arc::new(open)),
                 Ok(Opened::Absent) => return None,
                 Ok(Opened::Removed) => {}
                 Ok(Opened::Damaged(what)) => {
@@ -201,7 +206,7 @@ impl Tier {
     pub fn remove(&self, locked: &LockedFile<'_>) -> Result<Held, NotKept> {
         let open = locked.open();
         let gone = held_by(open).map_err(|error| NotKept::of_io(&error))?;
-        self.open_files.remove(open);
+        self.open_files.remove(open.layout.file.content);
         self.update(|held| {
             if open.is_linked() {
                 unlink_pair(&self.paths(open.layout.file.content)).map_err(|error| self.fault(&error))?;
@@ -217,7 +222,7 @@ impl Tier {
     pub fn discard(&self, open: &OpenFile) {
         tracing::warn!(content = %open.layout.file.content, dir = ?self.config.dir, "store file dropped");
         add(&self.counters.damaged_files, 1);
-        self.open_files.remove(open);
+        self.open_files.remove(open.layout.file.content);
         if open.is_linked() {
             self.remove_by_name(open.layout.file.content);
         }
@@ -339,111 +344,4 @@ pub(crate) fn held_by(open: &OpenFile) -> io::Result<Held> {
         held.read_through_bytes += if record.is_read_through { record.bytes() } else { 0 };
     }
     Ok(held)
-}
-
-/// What became of an attempt to open a pair of files.
-#[derive(Debug)]
-pub(crate) enum Opened {
-    /// Both are there and fit.
-    File(OpenFile),
-    /// There is no sidecar.
-    Absent,
-    /// They were removed meanwhile.
-    Removed,
-    /// They do not fit each other, or are cut, or of another version.
-    Damaged(&'static str),
-}
-
-/// Opens a data file and its sidecar; only for reading where the file system is read-only.
-pub(crate) fn open_pair([data_path, sidecar_path]: &[PathBuf; 2], content: ContentId) -> io::Result<Opened> {
-    let Some((sidecar, is_writable)) = open_either(sidecar_path)? else { return Ok(Opened::Absent) };
-    let mut header = [0; HEADER_BYTES];
-    match sidecar.read_exact_at(&mut header, 0) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            return Ok(Opened::Damaged("sidecar cut short"));
-        }
-        Err(error) => return Err(error),
-    }
-    let (layout, marks) = match Layout::decode(&header) {
-        Ok(decoded) => decoded,
-        Err(error) => {
-            tracing::debug!(content = %content, error = %error, "read sidecar");
-            return Ok(Opened::Damaged("sidecar header not valid"));
-        }
-    };
-    if layout.file.content != content {
-        return Ok(Opened::Damaged("sidecar of another content"));
-    }
-    if sidecar.metadata()?.len() < layout.len() {
-        return Ok(Opened::Damaged("sidecar cut short"));
-    }
-    let data = open_either(data_path)?;
-    // A sidecar that is still there was there when its data file was opened, since it goes first.
-    if sidecar.metadata()?.nlink() == 0 {
-        return Ok(Opened::Removed);
-    }
-    let Some((data, data_is_writable)) = data else { return Ok(Opened::Damaged("data file vanished")) };
-    let open = OpenFile::new(layout, data, sidecar, is_writable && data_is_writable, marks);
-    Ok(if open.has_its_length() { Opened::File(open) } else { Opened::Damaged("data file cut short") })
-}
-
-fn open_either(path: &Path) -> io::Result<Option<(File, bool)>> {
-    let mut options = OpenOptions::new();
-    match options.read(true).write(true).open(path) {
-        Ok(file) => return Ok(Some((file, true))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {}
-        Err(error) => return Err(error),
-    }
-    match File::open(path) {
-        Ok(file) => Ok(Some((file, false))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Makes both files; the sidecar gets its name last, when all is there. Only under the usage record's lock.
-fn create_pair(paths: &[PathBuf; 2], layout: Layout) -> io::Result<OpenFile> {
-    let [data_path, sidecar_path] = paths;
-    let unnamed = sidecar_path.with_extension("new");
-    let make = || -> io::Result<OpenFile> {
-        let data = create_file(data_path)?;
-        data.set_len(layout.file.len)?;
-        let sidecar = create_file(&unnamed)?;
-        sidecar.set_len(layout.len())?;
-        sidecar.write_all_at(&layout.encode(), 0)?;
-        fs::rename(&unnamed, sidecar_path)?;
-        Ok(OpenFile::new(layout, data, sidecar, true, 0))
-    };
-    let made = make();
-    if made.is_err() {
-        // What cannot be removed now is removed by the next count.
-        let _ = fs::remove_file(&unnamed);
-        let _ = unlink_pair(paths);
-    }
-    made
-}
-
-fn create_file(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(true).mode(0o600);
-    match options.open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            fs::create_dir_all(path.parent().unwrap_or(path))?;
-            options.open(path)
-        }
-        other => other,
-    }
-}
-
-/// Removes both files, the sidecar first. Only under the usage record's lock.
-pub(crate) fn unlink_pair([data_path, sidecar_path]: &[PathBuf; 2]) -> io::Result<()> {
-    for path in [sidecar_path, data_path] {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
 }

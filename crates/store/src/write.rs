@@ -95,7 +95,7 @@ impl Tier {
             };
             match self.pass(&open, run, places)? {
                 Pass::Kept => return Ok(()),
-                Pass::Removed => self.open_files.remove(&open),
+                Pass::Removed => self.open_files.remove(run.span.file.content),
                 Pass::Full(reason, ask) => {
                     refused = reason;
                     if !self.make_room(&Wanted { reason, ask }) {

@@ -149,6 +149,28 @@ fn the_quota_holds_over_processes() {
 }
 
 #[test]
+fn content_in_use_here_is_not_unused_because_another_process_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = open(dir.path(), Eviction::Never);
+    let mut other = Other::start("serve", dir.path());
+    let objects = objects();
+    put_all(&ours, &objects[0]);
+    put_all(&ours, &objects[1]);
+    assert_eq!(other.ask("unuse 0"), "marked");
+    assert_eq!(other.ask("unuse 1"), "marked");
+    let since = std::time::Instant::now();
+    while since.elapsed() < Duration::from_millis(2_500) {
+        assert!(get(&ours, &objects[0], 3));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    ours.mark_unused([objects[1].file.content]);
+    // Two objects and a bit more than what is left.
+    put_all(&ours, &large(60, 20 * MIB));
+    assert_eq!(chunks_of(&ours, &objects[0]).len(), 33);
+    assert!(chunks_of(&ours, &objects[1]).is_empty());
+}
+
+#[test]
 fn a_process_that_stops_with_a_lock_does_not_hang_the_others() {
     let dir = tempfile::tempdir().unwrap();
     let ours = open(dir.path(), Eviction::Never);
