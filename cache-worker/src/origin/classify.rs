@@ -6,6 +6,7 @@ use std::io;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_smithy_runtime_api::client::dns::ResolveDnsError;
 
 use super::error::OriginErrorKind as Kind;
 
@@ -42,7 +43,9 @@ where
             verdict if verdict.kind == Kind::Unexpected && failure.is_timeout() => {
                 Verdict { kind: Kind::Unreachable, ..verdict }
             }
-            verdict if verdict.kind == Kind::Unexpected && !failure.is_user() => Verdict { kind: Kind::Reset, ..verdict },
+            verdict if verdict.kind == Kind::Unexpected && !failure.is_user() => {
+                Verdict { kind: Kind::Reset, ..verdict }
+            }
             verdict => verdict,
         },
         _ => of_chain(err),
@@ -83,7 +86,11 @@ fn of_answer(raw: &HttpResponse, code: &str, message: &str) -> Verdict {
 fn kind_of(status: u16, code: &str, message: &str, names_region: bool) -> Kind {
     let message = message.to_ascii_lowercase();
     match code {
-        "SlowDown" | "Throttling" | "ThrottlingException" | "TooManyRequests" | "RequestLimitExceeded"
+        "SlowDown"
+        | "Throttling"
+        | "ThrottlingException"
+        | "TooManyRequests"
+        | "RequestLimitExceeded"
         | "BandwidthLimitExceeded" => Kind::Throttled,
         "NoSuchBucket" => Kind::NoSuchBucket,
         "NoSuchKey" | "NoSuchVersion" => Kind::NoSuchKey,
@@ -93,14 +100,20 @@ fn kind_of(status: u16, code: &str, message: &str, names_region: bool) -> Kind {
         "InvalidObjectState" => Kind::Archived,
         "InvalidAccessKeyId" => Kind::InvalidAccessKey,
         "SignatureDoesNotMatch" => Kind::SignatureMismatch,
-        "ExpiredToken" | "ExpiredTokenException" | "InvalidToken" | "TokenRefreshRequired" => Kind::ExpiredToken,
+        "ExpiredToken" | "ExpiredTokenException" | "InvalidToken" | "TokenRefreshRequired" => {
+            Kind::ExpiredToken
+        }
         "RequestTimeTooSkewed" | "RequestExpired" => Kind::ClockSkew,
-        "PermanentRedirect" | "AuthorizationHeaderMalformed" | "TemporaryRedirect" | "Redirect" => Kind::Region,
+        "PermanentRedirect" | "AuthorizationHeaderMalformed" | "TemporaryRedirect" | "Redirect" => {
+            Kind::Region
+        }
         "RequestTimeout" => Kind::TimedOut,
         "InternalError" | "ServiceUnavailable" => of_status(status.max(500), names_region),
         _ if code.starts_with("KMS.") => Kind::Kms,
         "AccessDenied" | "AllAccessDisabled" | "AccountProblem" if message.contains("kms") => Kind::Kms,
-        "AccessDenied" if message.contains("requester pays") || message.contains("requester-pays") => Kind::RequesterPays,
+        "AccessDenied" if message.contains("requester pays") || message.contains("requester-pays") => {
+            Kind::RequesterPays
+        }
         "AccessDenied" | "AllAccessDisabled" | "AccountProblem" => Kind::AccessDenied,
         _ => of_status(status, names_region),
     }
@@ -131,7 +144,10 @@ fn of_chain(err: &(dyn Error + 'static)) -> Verdict {
             Some(Kind::Credentials)
         } else if cause.is::<rustls::Error>() {
             Some(Kind::Tls)
-        } else if text == "dns error" || text.starts_with("failed to lookup address") {
+        } else if cause.is::<ResolveDnsError>()
+            || text == "dns error"
+            || text.starts_with("failed to lookup address")
+        {
             Some(Kind::Dns)
         } else {
             cause.downcast_ref::<io::Error>().and_then(of_io)
@@ -151,8 +167,8 @@ fn of_io(err: &io::Error) -> Option<Kind> {
         io::ErrorKind::ConnectionReset
         | io::ErrorKind::ConnectionAborted
         | io::ErrorKind::BrokenPipe
-        | io::ErrorKind::NotConnected
-        | io::ErrorKind::UnexpectedEof => Some(Kind::Reset),
+        | io::ErrorKind::NotConnected => Some(Kind::Reset),
+        io::ErrorKind::UnexpectedEof => Some(Kind::Truncated),
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable | io::ErrorKind::TimedOut => {
             Some(Kind::Unreachable)
         }
@@ -162,9 +178,11 @@ fn of_io(err: &io::Error) -> Option<Kind> {
 
 /// An error and its causes; `io::Error::source` skips the error it wraps, so that is gone into.
 fn chain<'a>(err: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(err), |&err| match err.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(inner) => Some(inner as &(dyn Error + 'static)),
-        None => err.source(),
+    std::iter::successors(Some(err), |&err| {
+        match err.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner as &(dyn Error + 'static)),
+            None => err.source(),
+        }
     })
     // An error that is its own cause must not hold us for ever.
     .take(32)

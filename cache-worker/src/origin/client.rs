@@ -108,7 +108,12 @@ impl Clients {
         }
         match build(&self.config, &self.keys, region.to_owned(), before.ca.clone()) {
             Ok(now) => {
-                info!(bucket = self.config.bucket, from = before.region, to = region, "bucket is in another region");
+                info!(
+                    bucket = self.config.bucket,
+                    from = before.region,
+                    to = region,
+                    "bucket is in another region"
+                );
                 *self.now.write() = Arc::new(now);
                 true
             }
@@ -147,7 +152,8 @@ fn read_ca(config: &OriginConfig) -> Result<Option<String>, ReadFolder> {
         return Ok(Some(pem));
     }
     let Some(path) = &config.ca else { return Ok(None) };
-    let missing = || ReadFolder::File { path: PathBuf::from(path), reason: "it does not exist or is empty".to_owned() };
+    let missing =
+        || ReadFolder::File { path: PathBuf::from(path), reason: "it does not exist or is empty".to_owned() };
     folder::read_file(path)?.ok_or_else(missing).map(Some)
 }
 

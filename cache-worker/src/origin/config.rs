@@ -96,7 +96,11 @@ impl Default for Deadlines {
 
 impl OriginConfig {
     /// A bucket at an endpoint, with everything else as it is when the Dataset says nothing.
-    pub fn at(endpoint: impl Into<String>, bucket: impl Into<String>, credentials: CredentialsConfig) -> Self {
+    pub fn at(
+        endpoint: impl Into<String>,
+        bucket: impl Into<String>,
+        credentials: CredentialsConfig,
+    ) -> Self {
         Self {
             endpoint: Some(endpoint.into()),
             region: None,

@@ -55,9 +55,7 @@ impl Counters {
             bytes: bytes.load(Ordering::Relaxed),
             retries: retries.load(Ordering::Relaxed),
             throttles: throttles.load(Ordering::Relaxed),
-            errors: std::array::from_fn(|i| {
-                (OriginErrorKind::ALL[i], errors[i].load(Ordering::Relaxed))
-            }),
+            errors: std::array::from_fn(|i| (OriginErrorKind::ALL[i], errors[i].load(Ordering::Relaxed))),
         }
     }
 

@@ -97,7 +97,8 @@ impl ProvideCredentials for Noted {
                 // Made anew at each renewal (once an hour or so): both read their files when they are made.
                 Source::Profile { name, region } => {
                     let config = provider_config(region)?;
-                    let profile = ProfileFileCredentialsProvider::builder().configure(&config).profile_name(name);
+                    let profile =
+                        ProfileFileCredentialsProvider::builder().configure(&config).profile_name(name);
                     profile.build().provide_credentials().await?
                 }
                 Source::Chain { region } => {
@@ -169,7 +170,9 @@ impl Folder {
         let ca = folder::read_ca(&self.path).ok().flatten().or_else(|| self.ca.clone());
         state.held = folder::read(&self.path).map(|held| match held {
             Held::Keys(keys) => Ready::Keys(keys),
-            Held::WebIdentity(identity) => Ready::Role(Arc::new(Role::new(identity, &self.region, ca.as_deref()))),
+            Held::WebIdentity(identity) => {
+                Ready::Role(Arc::new(Role::new(identity, &self.region, ca.as_deref())))
+            }
         });
         true
     }
@@ -215,7 +218,9 @@ impl Role {
                 Ok(fresh)
             }
             // The token service may be away for a while; what we hold is good until it expires.
-            (Err(_), Some(held)) if held.expiry().is_some_and(|expiry| expiry > SystemTime::now()) => Ok(held.clone()),
+            (Err(_), Some(held)) if held.expiry().is_some_and(|expiry| expiry > SystemTime::now()) => {
+                Ok(held.clone())
+            }
             (Err(err), _) => Err(err),
         }
     }
@@ -224,7 +229,10 @@ impl Role {
         let WebIdentity { role_arn, token_file, session_name, sts_endpoint } = &self.identity;
         let token = folder::read_file(token_file)
             .and_then(|token| {
-                token.ok_or_else(|| ReadFolder::File { path: token_file.clone(), reason: "no token in it".to_owned() })
+                token.ok_or_else(|| ReadFolder::File {
+                    path: token_file.clone(),
+                    reason: "no token in it".to_owned(),
+                })
             })
             .map_err(CredentialsError::invalid_configuration)?;
         let ca = sts_endpoint.as_ref().and(self.ca.as_deref());

@@ -99,7 +99,9 @@ fn settled(folder: &Path) -> PathBuf {
 pub(super) fn read_file(path: &Path) -> Result<Option<String>, ReadFolder> {
     let failed = |reason: String| ReadFolder::File { path: path.to_owned(), reason };
     match fs::metadata(path) {
-        Ok(meta) if meta.len() > MAX_FILE_BYTES => return Err(failed(format!("{} bytes are too long", meta.len()))),
+        Ok(meta) if meta.len() > MAX_FILE_BYTES => {
+            return Err(failed(format!("{} bytes are too long", meta.len())));
+        }
         Ok(_) => {}
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(err) => return Err(failed(err.to_string())),

@@ -12,13 +12,13 @@ use aws_sdk_s3::types::RequestPayer;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
+use super::Origin;
 use super::classify::{self, Verdict};
 use super::config::Deadlines;
 use super::error::{OriginError, OriginErrorKind as Kind, Request};
 use super::head::{self, Head};
 use super::retry::Retry;
 use super::window::{Outcome, Permit, Priority};
-use super::Origin;
 
 /// One version of one object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -125,7 +125,9 @@ impl GetStream {
         loop {
             match timeout_at(until, open.body.next()).await {
                 Err(_) => return Err(said(Kind::TimedOut, "the body stalled")),
-                Ok(None) => return Err(said(Kind::Truncated, &format!("{} bytes are missing", count(&self.left)))),
+                Ok(None) => {
+                    return Err(said(Kind::Truncated, &format!("{} bytes are missing", count(&self.left))));
+                }
                 Ok(Some(Err(err))) => return Err(classify::of_body(&err)),
                 Ok(Some(Ok(piece))) if piece.is_empty() => {}
                 Ok(Some(Ok(piece))) if piece.len() as u64 > count(&self.left) => {

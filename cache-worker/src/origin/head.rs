@@ -14,7 +14,11 @@ pub(super) struct Head<'a> {
 }
 
 /// Compares; servers that ignore `If-Match` or `Range` are found out here.
-pub(super) fn judge(object: &ObjectVersion, asked: &Range<u64>, head: Head<'_>) -> Result<(), (Kind, String)> {
+pub(super) fn judge(
+    object: &ObjectVersion,
+    asked: &Range<u64>,
+    head: Head<'_>,
+) -> Result<(), (Kind, String)> {
     let Head { etag, content_range, content_length } = head;
     if let Some(etag) = etag
         && !object.etag.is_empty()
@@ -29,7 +33,9 @@ pub(super) fn judge(object: &ObjectVersion, asked: &Range<u64>, head: Head<'_>) 
             Some(size) if size != object.size => {
                 Err((Kind::Changed, format!("{size} bytes in place of {}", object.size)))
             }
-            _ if len != object.size => Err((Kind::WrongRange, "the whole object in place of a range".to_owned())),
+            _ if len != object.size => {
+                Err((Kind::WrongRange, "the whole object in place of a range".to_owned()))
+            }
             _ => Ok(()),
         };
     };
@@ -87,7 +93,14 @@ mod tests {
         assert_eq!(judge_of("e2", Some("bytes 10-19/100"), Some(10)), Some(Kind::Changed));
         assert_eq!(judge_of("e1", Some("bytes 10-19/101"), Some(10)), Some(Kind::Changed));
         assert_eq!(judge_of("e1", None, Some(99)), Some(Kind::Changed));
-        for wrong in ["bytes 11-20/100", "bytes 10-18/100", "bytes 10-20/100", "bytes 19-10/100", "10-19/100", "bytes x"] {
+        for wrong in [
+            "bytes 11-20/100",
+            "bytes 10-18/100",
+            "bytes 10-20/100",
+            "bytes 19-10/100",
+            "10-19/100",
+            "bytes x",
+        ] {
             assert_eq!(judge_of("e1", Some(wrong), Some(10)), Some(Kind::WrongRange), "{wrong}");
         }
         assert_eq!(judge_of("e1", Some("bytes 10-19/100"), Some(9)), Some(Kind::WrongRange));

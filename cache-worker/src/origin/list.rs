@@ -4,6 +4,7 @@ use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::types::{EncodingType, ObjectStorageClass, RequestPayer};
 use tokio::time::{Instant, timeout_at};
 
+use super::Origin;
 use super::classify::{self, Verdict};
 use super::config::Deadlines;
 use super::error::{OriginError, OriginErrorKind as Kind, Request};
@@ -11,7 +12,6 @@ use super::get::outcome_of;
 use super::head::bare;
 use super::retry::Retry;
 use super::window::{Outcome, Priority};
-use super::Origin;
 
 /// What a page counts as in the window, bytes: 1,000 keys of some 100 bytes with their XML, rounded up.
 const PAGE_BYTES: u64 = 1 << 20;
@@ -128,10 +128,11 @@ fn read(answer: ListObjectsV2Output) -> Result<Page, Verdict> {
     for object in answer.contents.unwrap_or_default() {
         let key = object.key.ok_or_else(|| unexpected("an object without a key"))?;
         let size = object.size.and_then(|size| u64::try_from(size).ok());
-        let is_archived = matches!(
-            object.storage_class,
-            Some(ObjectStorageClass::Glacier | ObjectStorageClass::DeepArchive)
-        ) && !object.restore_status.as_ref().is_some_and(|restore| restore.restore_expiry_date.is_some());
+        let is_archived =
+            matches!(
+                object.storage_class,
+                Some(ObjectStorageClass::Glacier | ObjectStorageClass::DeepArchive)
+            ) && !object.restore_status.as_ref().is_some_and(|restore| restore.restore_expiry_date.is_some());
         objects.push(Listed {
             key: if is_encoded { decode(key) } else { key.into_bytes() },
             size: size.ok_or_else(|| unexpected("an object without a size"))?,

@@ -17,6 +17,7 @@ mod folder;
 mod get;
 mod head;
 mod list;
+mod names;
 mod retry;
 mod tls;
 pub mod window;
@@ -63,7 +64,11 @@ impl Origin {
     /// # Errors
     ///
     /// The certificates that the configuration names cannot be read or used.
-    pub fn new(config: OriginConfig, window: Arc<Window>, counters: Arc<Counters>) -> Result<Self, OpenOrigin> {
+    pub fn new(
+        config: OriginConfig,
+        window: Arc<Window>,
+        counters: Arc<Counters>,
+    ) -> Result<Self, OpenOrigin> {
         let clients = Clients::new(config)?;
         Ok(Self(Arc::new(Inner { clients, window, counters, trouble: Mutex::new(None) })))
     }
@@ -71,7 +76,13 @@ impl Origin {
     /// Reads a range of an object version, tried again until `deadline`.
     ///
     /// The request is sent by the first [`GetStream::next`]. One stream is one request at a time: ask for at most 16 MiB.
-    pub fn get(&self, object: ObjectVersion, range: Range<u64>, priority: Priority, deadline: Instant) -> GetStream {
+    pub fn get(
+        &self,
+        object: ObjectVersion,
+        range: Range<u64>,
+        priority: Priority,
+        deadline: Instant,
+    ) -> GetStream {
         GetStream::new(self.clone(), object, range, priority, deadline)
     }
 
@@ -138,7 +149,9 @@ impl Origin {
         let Some(pause) = pause else { return Err(error) };
         debug!(bucket = self.config().bucket, object, error = %error, "origin request tried again");
         counters.retried();
-        if kind.is_transient() && retry.in_a_row() >= TROUBLE_AFTER && self.0.trouble.lock().replace(error.clone()).is_none()
+        if kind.is_transient()
+            && retry.in_a_row() >= TROUBLE_AFTER
+            && self.0.trouble.lock().replace(error.clone()).is_none()
         {
             warn!(bucket = self.config().bucket, error = %error, "origin in trouble");
         }

@@ -65,7 +65,13 @@ impl Retry {
     /// Takes note of a failure and says how long to pause before the next try; `None` is the end of it.
     ///
     /// `chance` is a random number from 0 to 1.
-    pub(super) fn pause(&mut self, kind: Kind, remedy: Remedy, chance: f64, now: Instant) -> Option<Duration> {
+    pub(super) fn pause(
+        &mut self,
+        kind: Kind,
+        remedy: Remedy,
+        chance: f64,
+        now: Instant,
+    ) -> Option<Duration> {
         self.tries += 1;
         self.in_a_row += 1;
         let pause = match kind {
@@ -116,7 +122,8 @@ mod tests {
     fn what_waiting_does_not_cure_ends_at_once() {
         for kind in Kind::ALL.into_iter().filter(|kind| !kind.is_transient()) {
             let mut retry = Retry::new(Instant::now() + LATER);
-            let tries = (1..).find(|_| retry.pause(kind, Remedy::default(), 0.5, Instant::now()).is_none()).unwrap();
+            let tries =
+                (1..).find(|_| retry.pause(kind, Remedy::default(), 0.5, Instant::now()).is_none()).unwrap();
             assert!(tries <= MAX_TRIES_OF_WRONG_ANSWERS, "{kind} {tries}");
         }
     }
@@ -136,7 +143,9 @@ mod tests {
     #[test]
     fn progress_shortens_the_next_pause() {
         let mut retry = Retry::new(Instant::now() + LATER);
-        (0..5).for_each(|_| drop(retry.pause(Kind::Reset, Remedy::default(), 1.0, Instant::now())));
+        for _ in 0..5 {
+            retry.pause(Kind::Reset, Remedy::default(), 1.0, Instant::now());
+        }
         retry.progressed();
         assert_eq!(retry.pause(Kind::Reset, Remedy::default(), 1.0, Instant::now()), Some(FIRST_PAUSE * 2));
     }

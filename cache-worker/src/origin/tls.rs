@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use aws_sdk_s3::config::SharedHttpClient;
+use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
-use aws_smithy_http_client::Builder;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+
+use super::names::Names;
 
 /// Idle connections kept for the next burst: as many as a window can use.
 const MAX_IDLE: usize = 128;
@@ -63,7 +65,7 @@ pub(super) fn http_client(trust: Trust<'_>) -> Result<SharedHttpClient, BadCa> {
         .tls_context(context)
         .pool_max_idle_per_host(MAX_IDLE)
         .pool_idle_timeout(MAX_IDLE_TIME)
-        .build_https())
+        .build_with_resolver(Names))
 }
 
 /// The HTTP client panics on certificates that it cannot parse.

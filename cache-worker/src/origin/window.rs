@@ -10,8 +10,8 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-pub use super::aimd::Outcome;
 use super::aimd::Aimd;
+pub use super::aimd::Outcome;
 
 /// Who waits for the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

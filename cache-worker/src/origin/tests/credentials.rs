@@ -1,0 +1,134 @@
+//! Who we are to S3 can change while we run.
+
+use std::path::Path;
+
+use millrace_api::dataset::credentials as names;
+use millrace_s3_server::auth::{Access, Credentials};
+use millrace_s3_server::sts::StsConfig;
+
+use super::super::config::WebIdentity;
+use super::super::error::OriginErrorKind as Kind;
+use super::*;
+
+pub(super) fn put_keys(folder: &Path, id: &str, secret: &str) {
+    std::fs::write(folder.join(names::ACCESS_KEY_ID), id).unwrap();
+    std::fs::write(folder.join(names::SECRET_ACCESS_KEY), secret).unwrap();
+}
+
+async fn signed() -> (S3Server, InMemory, OriginConfig, tempfile::TempDir) {
+    let (server, objects) = server();
+    let access = Access::signed(Credentials::new("AKIDOLD1", "old"));
+    let server = server.access(access).start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config_of(&server);
+    config.credentials = CredentialsConfig::Folder(folder.path().to_owned());
+    (server, objects, config, folder)
+}
+
+#[tokio::test]
+async fn wrong_credentials_are_told_apart() {
+    let (_server, objects, config, folder) = signed().await;
+    let err = read_big(&open(config.clone()), &objects, 0..9).await.unwrap_err();
+    assert_eq!(err.kind(), Kind::Credentials, "{err}");
+    assert!(err.to_string().contains(names::ACCESS_KEY_ID), "{err}");
+    put_keys(folder.path(), "AKIDWRONG9", "old");
+    let err = read_big(&open(config.clone()), &objects, 0..9).await.unwrap_err();
+    assert_eq!(err.kind(), Kind::InvalidAccessKey, "{err}");
+    assert!(err.to_string().contains("...ONG9") && !err.to_string().contains("AKIDWRONG9"), "{err}");
+    put_keys(folder.path(), "AKIDOLD1", "wrong");
+    assert_eq!(kind_of_read(&open(config.clone()), &objects).await, Kind::SignatureMismatch);
+    let anonymous = OriginConfig { credentials: CredentialsConfig::Anonymous, ..config.clone() };
+    assert_eq!(kind_of_read(&open(anonymous), &objects).await, Kind::AccessDenied);
+    put_keys(folder.path(), "AKIDOLD1", "old");
+    read_big(&open(config), &objects, 0..SIZE).await.unwrap();
+}
+
+#[tokio::test]
+async fn changed_credentials_are_taken_up_by_the_request_that_was_refused() {
+    let (server, objects, config, folder) = signed().await;
+    put_keys(folder.path(), "AKIDOLD1", "old");
+    let origin = open(config);
+    read_big(&origin, &objects, 0..9).await.unwrap();
+    server.remove_credentials("AKIDOLD1");
+    server.add_credentials(Credentials::new("AKIDNEW2", "new").with_session_token("token"));
+    assert_eq!(kind_of_read(&origin, &objects).await, Kind::InvalidAccessKey);
+    put_keys(folder.path(), "AKIDNEW2", "new");
+    std::fs::write(folder.path().join(names::SESSION_TOKEN), "token").unwrap();
+    read_big(&origin, &objects, 0..9).await.unwrap();
+    server.expire_credentials("AKIDNEW2");
+    assert_eq!(kind_of_read(&origin, &objects).await, Kind::ExpiredToken);
+}
+
+#[tokio::test]
+async fn the_folders_own_authority_is_trusted_and_may_come_later() {
+    let (server, objects) = server();
+    let server = server.tls().start().await.unwrap();
+    let other = S3Server::builder().tls().start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    put_keys(folder.path(), "AKIDANY", "any");
+    let ca = folder.path().join(names::CA);
+    std::fs::write(&ca, other.ca_pem().unwrap()).unwrap();
+    let mut config = config_of(&server);
+    config.credentials = CredentialsConfig::Folder(folder.path().to_owned());
+    let origin = open(config);
+    assert_eq!(kind_of_read(&origin, &objects).await, Kind::Tls);
+    std::fs::write(&ca, server.ca_pem().unwrap()).unwrap();
+    let taken_up_by = within(10);
+    while let Err(err) = read_big(&origin, &objects, 0..9).await {
+        assert_eq!(err.kind(), Kind::Tls);
+        assert!(Instant::now() < taken_up_by);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_web_identity_buys_credentials_from_a_folder_or_by_itself() {
+    let (server, objects) = server();
+    let sts = StsConfig { tokens: vec!["t0ken".to_owned()], ..StsConfig::default() };
+    let access = Access::Signed { credentials: Vec::new(), anonymous: false };
+    let server = server.access(access).sts(sts).start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let token_file = folder.path().join("token");
+    std::fs::write(&token_file, "wrong").unwrap();
+    let mut config = config_of(&server);
+    config.credentials = CredentialsConfig::WebIdentity(WebIdentity {
+        role_arn: "arn:aws:iam::123456789012:role/reader".to_owned(),
+        token_file: token_file.clone(),
+        session_name: None,
+        sts_endpoint: Some(server.endpoint()),
+    });
+    let origin = open(config.clone());
+    let err = read_big(&origin, &objects, 0..9).await.unwrap_err();
+    assert_eq!(err.kind(), Kind::Credentials, "{err}");
+    std::fs::write(&token_file, "t0ken").unwrap();
+    read_big(&origin, &objects, 0..SIZE).await.unwrap();
+    read_big(&origin, &objects, 0..9).await.unwrap();
+    for (name, text) in [
+        (names::ROLE_ARN, "arn:aws:iam::123456789012:role/reader"),
+        (names::WEB_IDENTITY_TOKEN_FILE, token_file.to_str().unwrap()),
+        (names::STS_ENDPOINT, server.endpoint().as_str()),
+    ] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    config.credentials = CredentialsConfig::Folder(folder.path().to_owned());
+    read_big(&open(config), &objects, 0..SIZE).await.unwrap();
+    let asked =
+        server.counters().requests_of(millrace_s3_server::target::Operation::AssumeRoleWithWebIdentity);
+    assert_eq!(asked, 3, "one that was refused, then one for each origin");
+}
+
+#[tokio::test]
+async fn a_clock_that_differs_too_much_is_an_error_after_one_more_try() {
+    let (server, objects) = server();
+    let access = Access::signed(Credentials::new("AKIDOLD1", "old"));
+    let server = server.access(access).clock_offset_seconds(3600).start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    put_keys(folder.path(), "AKIDOLD1", "old");
+    let mut config = config_of(&server);
+    config.credentials = CredentialsConfig::Folder(folder.path().to_owned());
+    let origin = open(config);
+    let err = read_big(&origin, &objects, 0..9).await.unwrap_err();
+    assert_eq!(err.kind(), Kind::ClockSkew);
+    assert!(err.to_string().contains("NTP"), "{err}");
+    assert_eq!(origin.counters().now().of(Kind::ClockSkew), 2);
+}
