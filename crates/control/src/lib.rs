@@ -1,3 +1,9 @@
 //! The control port: generated messages, client and key check.
 
+pub mod client;
+pub mod membership;
+mod proof;
 pub mod proto;
+pub mod server;
+
+pub use tonic;
