@@ -215,9 +215,7 @@ impl Answer {
                 let is_last = header.flags & flags::LAST != 0;
                 Ok(Answer::Error(ErrorFrame { item, code, epoch, message, is_last }))
             }
-            kind::MEMBERSHIP => {
-                take_membership(&mut reader).map(Answer::Membership)
-            }
+            kind::MEMBERSHIP => take_membership(&mut reader).map(Answer::Membership),
             kind::PONG => Ok(Answer::Pong { epoch: reader.u64("epoch")? }),
             kind => Err(DecodeFrame::UnknownKind { kind }),
         }
@@ -248,7 +246,11 @@ fn take_membership(reader: &mut Reader<'_>) -> Result<Membership, DecodeFrame> {
         if name.is_empty() || workers.iter().any(|worker| worker.name == name) {
             return Err(reader.out_of_range("name of worker", index as u64));
         }
-        workers.push(Worker { name: name.to_owned(), address: address.to_owned(), weight: reader.u32("weight")? });
+        workers.push(Worker {
+            name: name.to_owned(),
+            address: address.to_owned(),
+            weight: reader.u32("weight")?,
+        });
     }
     Ok(Membership { epoch, workers })
 }

@@ -164,7 +164,13 @@ impl<'a> Reader<'a> {
 }
 
 /// Appends a whole frame to `out`: a header, then what `body` writes.
-pub(super) fn put_frame(out: &mut Vec<u8>, kind: u8, flags: u8, request: u64, body: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn put_frame(
+    out: &mut Vec<u8>,
+    kind: u8,
+    flags: u8,
+    request: u64,
+    body: impl FnOnce(&mut Vec<u8>),
+) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
     body(out);

@@ -135,7 +135,8 @@ impl Client {
         Arc::clone(&self.inner.counters)
     }
 
-    /// Reads chunks of one object; they come in any order, each once, verified. The request is sent at once.
+    /// Reads chunks of one object; they come in any order, each once, verified. Where the worker is connected the request is
+    /// sent at once, else by the first call of [`ChunkStream::next`].
     ///
     /// The owner is asked first, then the next in hash order when it is dead, silent for [`Timing::silence`], or says that
     /// another may know better; again and again until the deadline. An empty range ends at once.

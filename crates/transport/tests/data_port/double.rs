@@ -81,7 +81,7 @@ pub struct TestBlocks {
     pub behaviour: Mutex<HashMap<u32, Behaviour>>,
     pub healed: Mutex<HashSet<u32>>,
     pub membership: Mutex<Arc<Membership>>,
-    pub index: Mutex<Option<Vec<u8>>>,
+    pub index: Mutex<Option<IndexSource>>,
     pub reads: AtomicU64,
     pub dropped: AtomicU64,
     pub active: AtomicU32,
@@ -107,6 +107,12 @@ impl TestBlocks {
 
     pub fn behave(&self, file: u32, behaviour: Behaviour) {
         self.behaviour.lock().insert(file, behaviour);
+    }
+
+    pub fn put_index(&self, bytes: &[u8]) {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        *self.index.lock() = Some(IndexSource { file: Arc::new(file), len: bytes.len() as u64 });
     }
 
     fn file(&self, file: u32, bytes: &[u8]) -> Arc<std::fs::File> {
@@ -188,8 +194,7 @@ impl Blocks for TestBlocks {
     }
 
     async fn index(&self, version: VersionId) -> Option<IndexSource> {
-        let bytes = self.index.lock().clone().filter(|_| version == VERSION)?;
-        Some(IndexSource { len: bytes.len() as u64, file: self.file(u32::MAX, &bytes) })
+        self.index.lock().clone().filter(|_| version == VERSION)
     }
 }
 

@@ -1,4 +1,9 @@
 //! Does the data port keep its promises over real sockets?
 
 mod double;
+mod faults;
+mod frames;
+mod hello;
+mod index;
 mod reads;
+mod stop;
