@@ -1,1 +1,35 @@
-fn main() {}
+//! The program `millrace`: the whole system on one machine, and the embedded S3 server.
+
+mod args;
+mod completions;
+mod exit;
+mod manifest;
+mod s3;
+mod signals;
+mod validate;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command, S3Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done =
+        millrace_daemon::logging::init(&cli.log).map_err(anyhow::Error::from).and_then(|()| run(cli.command));
+    exit::code(done)
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::S3 { command: S3Command::Serve(args) } => runtime()?.block_on(s3::serve(&args)),
+        Command::Validate(args) => validate::validate(&args),
+        Command::Crd => exit::print(&millrace_api::dataset::crd::dataset_crd_yaml()),
+        Command::Completions { shell } => completions::print(shell),
+    }
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("millrace").build()?)
+}

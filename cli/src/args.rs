@@ -1,0 +1,203 @@
+//! What can be asked of the program?
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use millrace_daemon::logging::LogArgs;
+use millrace_s3_server::backend::spec::SyntheticSpec;
+
+/// Feeds training jobs from object storage: cached once, read through a folder.
+///
+/// A Dataset says which parts of which buckets are wanted. `millrace local up` starts cache workers and a mount for it on
+/// this machine; the same file serves a cluster.
+#[derive(Debug, Parser)]
+#[command(
+    name = "millrace",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    after_help = EXAMPLE,
+    after_long_help = format!("{EXAMPLE}\n\n{}", crate::exit::CODES),
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Logging.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+const EXAMPLE: &str = "Try it without a bucket of your own:\n  \
+    millrace s3 serve /usr/share/doc --bucket docs --listen 127.0.0.1:9000   # an S3 server over a folder\n  \
+    millrace local up -f dataset.yaml --mount /mnt/docs                       # in another terminal\n  \
+    millrace local status\n\nWhere dataset.yaml is:\n  \
+    apiVersion: millrace.dev/v1alpha1\n  kind: Dataset\n  metadata: {name: docs}\n  spec:\n    sources:\n    \
+    - path: /\n      s3: {bucket: docs, endpoint: \"http://127.0.0.1:9000\", credentials: {anonymous: {}}}";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve S3 from a folder or from computed bodies, for trials and tests.
+    S3 {
+        /// What to do.
+        #[command(subcommand)]
+        command: S3Command,
+    },
+    /// Check a Dataset's file as the API server and the workers would.
+    #[command(
+        after_help = "Example:\n  millrace validate -f dataset.yaml\n\nAll problems are listed at once, each with field, \
+        value and cure. Exit code 1 where there are any."
+    )]
+    Validate(ValidateArgs),
+    /// Print the CustomResourceDefinition of Dataset.
+    #[command(after_help = "Example:\n  millrace crd | kubectl apply -f -")]
+    Crd,
+    /// Print a shell's completions.
+    #[command(after_help = "Example:\n  millrace completions bash > /etc/bash_completion.d/millrace")]
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: one JSON value.
+    Json,
+}
+
+/// Arguments of `validate`.
+#[derive(Debug, Args)]
+pub struct ValidateArgs {
+    /// The file; `-` reads stdin.
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// Commands of `s3`.
+#[derive(Debug, Subcommand)]
+pub enum S3Command {
+    /// Serve until Ctrl-C.
+    ///
+    /// The folder is read only; each file is an object whose key is its path. A synthetic bucket computes keys and bodies, so
+    /// that any size costs neither memory nor disk.
+    #[command(after_long_help = "Examples:\n  \
+        millrace s3 serve ~/photos --bucket photos\n  \
+        millrace s3 serve --synthetic bucket=train,objects=100000,size=10KiB..2MiB,per-dir=1000\n  \
+        millrace s3 serve DIR --access-key me --secret-key secret --tls --ca-file ca.pem --faults faults.yaml\n\n\
+        Several synthetic buckets are joined by `;`. Fields: bucket, objects, size (one, or LOW..HIGH), prefix, suffix, per-dir,\n\
+        depth, seed.\n\n\
+        A fault plan is YAML: firstByte: 30ms, jitter: 5ms, listPage: 30ms, perStream: 80MB, total: 400MB, seed: 1, rules: a list of\n\
+        {fault: {kind: slowDown}, operations: [GetObject], probability: 0.3, keys: \"img/**\", count: 2, skip: 0}; kinds: slowDown,\n\
+        error, truncate, reset, drop, hang, stall, delay, changedEtag, overwritten, deleted, ifMatchIgnored, rangeIgnored,\n\
+        wrongRange, corruptBody, listingOutOfOrder, listingWithoutEtags. While it runs, PUT /faults and PUT /outage at the admin address change it, and\n\
+        GET /counters counts requests and bytes.")]
+    Serve(Box<S3ServeArgs>),
+}
+
+/// Arguments of `s3 serve`.
+#[derive(Debug, Args)]
+pub struct S3ServeArgs {
+    /// Folder to serve as a bucket.
+    #[arg(required_unless_present = "synthetic", value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Buckets with computed keys and bodies; see the examples in --help.
+    #[arg(long, value_name = "SPEC", value_parser = parse_synthetic)]
+    pub synthetic: Option<SyntheticSpecs>,
+    /// Name of the folder's bucket [default: the folder's own name], or of the only synthetic one.
+    #[arg(long, value_name = "NAME")]
+    pub bucket: Option<String>,
+    /// Address of the S3 side. Port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Address of the admin side: counters, faults, outages. Anyone who reaches it may use it. Port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub admin: SocketAddr,
+    /// File with a fault plan; see --help.
+    #[arg(long, value_name = "FILE")]
+    pub faults: Option<PathBuf>,
+    /// Serve only requests signed with this key (and --secret-key). Without, everyone is served.
+    #[arg(long, value_name = "ID", requires = "secret_key", env = "MILLRACE_S3_ACCESS_KEY")]
+    pub access_key: Option<String>,
+    /// The secret of --access-key.
+    #[arg(
+        long,
+        value_name = "SECRET",
+        requires = "access_key",
+        env = "MILLRACE_S3_SECRET_KEY",
+        hide_env_values = true
+    )]
+    pub secret_key: Option<String>,
+    /// The session token that requests must carry beside --access-key.
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        requires = "access_key",
+        env = "MILLRACE_S3_SESSION_TOKEN",
+        hide_env_values = true
+    )]
+    pub session_token: Option<String>,
+    /// Serve requests without any signature too.
+    #[arg(long, requires = "access_key")]
+    pub anonymous: bool,
+    /// Region of the buckets: requests signed for another are redirected.
+    #[arg(long, value_name = "NAME")]
+    pub region: Option<String>,
+    /// Answer over TLS, with a certificate of an authority made at start.
+    #[arg(long)]
+    pub tls: bool,
+    /// Where to write the authority's certificate [default: a file in the folder for temporary files].
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    pub ca_file: Option<PathBuf>,
+    /// Exchange web identity tokens for temporary credentials at the same address (AssumeRoleWithWebIdentity).
+    #[arg(long)]
+    pub sts: bool,
+    /// The only token that is exchanged; without, any is.
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        requires = "sts",
+        env = "MILLRACE_S3_STS_TOKEN",
+        hide_env_values = true
+    )]
+    pub sts_token: Option<String>,
+    /// How addresses are printed: one line each, or one JSON line.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// The value of `--synthetic`.
+#[derive(Debug, Clone)]
+pub struct SyntheticSpecs(pub Vec<SyntheticSpec>);
+
+fn parse_synthetic(text: &str) -> Result<SyntheticSpecs, String> {
+    SyntheticSpec::parse_all(text).map(SyntheticSpecs).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_server_needs_something_to_serve() {
+        let parse = |args: &[&str]| Cli::try_parse_from(["millrace", "s3", "serve"].iter().chain(args));
+        assert!(parse(&[]).is_err());
+        assert!(parse(&["dir"]).is_ok());
+        assert!(parse(&["--synthetic", "objects=3,size=1KiB"]).is_ok());
+        let error = parse(&["--synthetic", "object=3"]).unwrap_err().to_string();
+        assert!(error.contains("object") && error.contains("objects"), "{error}");
+    }
+}
