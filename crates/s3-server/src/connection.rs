@@ -1,4 +1,4 @@
-//! How does a connection end: orderly, or with a reset?
+//! What do the answers on one connection share: how it ends, and how fast it may send?
 
 use std::io;
 use std::pin::Pin;
@@ -8,6 +8,8 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+
+use crate::faults::pace::Stream;
 
 /// Decides how a connection will end; shared with the answers on it.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +26,13 @@ impl Ending {
     fn is_reset(&self) -> bool {
         self.reset.load(Ordering::Relaxed)
     }
+}
+
+/// What the answers on one connection share.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Line {
+    pub ending: Ending,
+    pub stream: Stream,
 }
 
 /// A TCP stream that ends as its `Ending` says.

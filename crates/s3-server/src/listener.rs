@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connection::{Connection, Ending};
+use crate::connection::{Connection, Line};
 use crate::service::Service;
 
 /// A client that has not finished its TLS handshake by then never will.
@@ -72,8 +72,8 @@ impl Listener {
             match socket.accept().await {
                 Ok((stream, _)) => {
                     self.service.counters.connection();
-                    let ending = Ending::default();
-                    let lifetime = Lifetime { stop: self.stop.clone(), abort: connections.clone(), ending };
+                    let line = Line::default();
+                    let lifetime = Lifetime { stop: self.stop.clone(), abort: connections.clone(), line };
                     self.tasks.spawn(serve(stream, self.tls.clone(), self.service.clone(), lifetime));
                 }
                 Err(err) => {
@@ -89,7 +89,7 @@ impl Listener {
 struct Lifetime {
     stop: CancellationToken,
     abort: CancellationToken,
-    ending: Ending,
+    line: Line,
 }
 
 async fn serve(stream: TcpStream, tls: Option<TlsAcceptor>, service: Arc<Service>, lifetime: Lifetime) {
@@ -97,7 +97,7 @@ async fn serve(stream: TcpStream, tls: Option<TlsAcceptor>, service: Arc<Service
         tracing::debug!(error = %err, "connection gone before it was served");
         return;
     }
-    let connection = Connection::new(stream, lifetime.ending.clone());
+    let connection = Connection::new(stream, lifetime.line.ending.clone());
     match tls {
         None => converse(connection, service, lifetime).await,
         Some(acceptor) => match tokio::time::timeout(HANDSHAKE, acceptor.accept(connection)).await {
@@ -112,12 +112,12 @@ async fn converse<IO>(io: IO, service: Arc<Service>, lifetime: Lifetime)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Lifetime { stop, abort, ending } = lifetime;
+    let Lifetime { stop, abort, line } = lifetime;
     let answers = {
-        let ending = ending.clone();
+        let line = line.clone();
         service_fn(move |request| {
-            let (service, ending) = (service.clone(), ending.clone());
-            async move { service.answer(request, &ending).await }
+            let (service, line) = (service.clone(), line.clone());
+            async move { service.answer(request, &line).await }
         })
     };
     let conversation = http1::Builder::new().serve_connection(TokioIo::new(io), answers);
@@ -136,6 +136,6 @@ where
     match ended {
         Some(Ok(())) => {}
         Some(Err(err)) => tracing::debug!(error = %err, "connection ended"),
-        None => ending.reset(),
+        None => line.ending.reset(),
     }
 }

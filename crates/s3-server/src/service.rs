@@ -12,8 +12,8 @@ use s3s::service::S3Service;
 
 use crate::answer::Answer;
 use crate::auth::Keyring;
-use crate::connection::Ending;
-use crate::counters::Counters;
+use crate::connection::Line;
+use crate::counters::{Counters, Flight};
 use crate::faults::active::{Active, Decision};
 use crate::faults::rule::Fault;
 use crate::outage::{Outage, OutageMode};
@@ -39,6 +39,14 @@ pub(crate) struct Service {
     pub counters: Arc<Counters>,
 }
 
+/// What decides how an answer is sent.
+struct Sending<'a> {
+    target: &'a Target,
+    faults: &'a Active,
+    decision: &'a Decision,
+    line: &'a Line,
+}
+
 /// Tells hyper to close the connection without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection is dropped by the fault plan")]
@@ -46,21 +54,17 @@ pub(crate) struct Dropped;
 
 impl Service {
     /// Answers a request.
-    pub async fn answer(
-        &self,
-        request: Request<Incoming>,
-        ending: &Ending,
-    ) -> Result<Response<Answer>, Dropped> {
+    pub async fn answer(&self, request: Request<Incoming>, line: &Line) -> Result<Response<Answer>, Dropped> {
         let arrived = Instant::now();
         let target = Target::of(request.method(), request.uri(), request.headers(), &self.domains);
-        let mut flight = self.counters.begin(&target);
+        let flight = self.counters.begin(&target);
         let faults = self.faults.read().clone();
         let decision = Arc::new(faults.decide(&target));
         if decision.has(&Fault::Hang) {
             std::future::pending::<()>().await;
         }
         if decision.has(&Fault::Drop) {
-            ending.reset();
+            line.ending.reset();
             return Err(Dropped);
         }
         let response = match self.planned_error(&decision) {
@@ -70,28 +74,36 @@ impl Service {
         if !decision.latency.is_zero() {
             tokio::time::sleep_until((arrived + decision.latency).into()).await;
         }
-        let mut response = response;
+        Ok(self.send(
+            response,
+            flight,
+            Sending { target: &target, faults: &faults, decision: &decision, line },
+        ))
+    }
+
+    /// Counts an answer, and puts its body under the caps and faults of its request.
+    fn send(
+        &self,
+        mut response: Response<s3s::Body>,
+        mut flight: Flight,
+        how: Sending<'_>,
+    ) -> Response<Answer> {
+        let Sending { target, faults, decision, line } = how;
         self.set_date(response.headers_mut());
         let (parts, body) = response.into_parts();
-        if parts.status.is_client_error() || parts.status.is_server_error() || parts.status.is_redirection() {
+        if !parts.status.is_success() {
             self.counters.error(&error_code(parts.status, &body));
         }
-        let is_content = target.operation == Operation::GetObject && parts.status.is_success();
         let body = if parts.status == StatusCode::NOT_MODIFIED { s3s::Body::empty() } else { body };
-        if is_content {
-            flight.content(&target);
-        }
-        let answer = match is_content || target.operation.is_listing() {
-            true => Answer::faulty(
-                body,
-                flight,
-                faults.pace(Instant::now()).filter(|_| is_content),
-                &decision,
-                ending,
-            ),
-            false => Answer::whole(body, flight),
+        let answer = if target.operation == Operation::GetObject && parts.status.is_success() {
+            flight.content(target);
+            Answer::faulty(body, flight, faults.pace(&line.stream, Instant::now()), decision, &line.ending)
+        } else if target.operation.is_listing() {
+            Answer::faulty(body, flight, None, decision, &line.ending)
+        } else {
+            Answer::whole(body, flight)
         };
-        Ok(Response::from_parts(parts, answer))
+        Response::from_parts(parts, answer)
     }
 
     /// The error that an outage or the fault plan puts in place of an answer.

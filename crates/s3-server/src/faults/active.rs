@@ -8,7 +8,7 @@ use globset::GlobMatcher;
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::pace::{Pace, Schedule};
+use super::pace::{Pace, Schedule, Stream};
 use super::plan::FaultPlan;
 use super::rule::{Fault, Rule};
 use crate::target::Target;
@@ -91,9 +91,9 @@ impl Active {
         decision
     }
 
-    /// The caps for an answer that begins now.
-    pub fn pace(&self, now: Instant) -> Option<Pace> {
-        Pace::new(self.plan.per_stream.map(|rate| rate.0), self.total.clone(), now)
+    /// The caps for an answer that begins now on a connection.
+    pub fn pace(&self, stream: &Stream, now: Instant) -> Option<Pace> {
+        Pace::new(self.plan.per_stream.map(|rate| rate.0), stream, self.total.clone(), now)
     }
 
     fn random(&self, stream: u64, number: u64) -> u64 {

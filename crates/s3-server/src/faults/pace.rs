@@ -1,5 +1,6 @@
 //! When may the next bytes be sent so that a rate is kept?
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -31,10 +32,31 @@ impl Schedule {
     }
 }
 
-/// The caps of one answer: its own and the one it shares.
+/// The schedule that the answers of one connection share, so that many short answers keep the rate too.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stream {
+    schedule: Arc<Mutex<Option<(u64, Schedule)>>>,
+}
+
+impl Stream {
+    /// Begins an answer under a rate: what the answers before have taken too much is kept, what they left is not.
+    fn begin(&self, rate: u64, now: Instant) {
+        let mut schedule = self.schedule.lock();
+        match &mut *schedule {
+            Some((old, schedule)) if *old == rate => schedule.due = schedule.due.max(now),
+            other => *other = Some((rate, Schedule::new(rate, now))),
+        }
+    }
+
+    fn reserve(&self, bytes: usize, now: Instant) -> Instant {
+        self.schedule.lock().as_mut().map_or(now, |(_, schedule)| schedule.reserve(bytes, now))
+    }
+}
+
+/// The caps of one answer: that of its connection and that of the server.
 pub(crate) struct Pace {
-    own: Option<Schedule>,
-    shared: Option<std::sync::Arc<Mutex<Schedule>>>,
+    stream: Option<Stream>,
+    shared: Option<Arc<Mutex<Schedule>>>,
     /// Bytes that are sent at once at most.
     pub quantum: usize,
 }
@@ -43,21 +65,25 @@ impl Pace {
     /// None when there is no cap.
     pub fn new(
         per_stream: Option<u64>,
-        shared: Option<(u64, std::sync::Arc<Mutex<Schedule>>)>,
+        stream: &Stream,
+        shared: Option<(u64, Arc<Mutex<Schedule>>)>,
         now: Instant,
     ) -> Option<Self> {
         // A millisecond's bytes: timers are no finer. Of a shared cap a quarter, since several streams share it.
         let slowest = per_stream.into_iter().chain(shared.as_ref().map(|(rate, _)| rate / 4)).min()?;
         let quantum = (slowest / 1000).clamp(4 << 10, 256 << 10) as usize;
-        let own = per_stream.map(|rate| Schedule::new(rate, now));
-        Some(Self { own, shared: shared.map(|(_, schedule)| schedule), quantum })
+        let stream = per_stream.map(|rate| {
+            stream.begin(rate, now);
+            stream.clone()
+        });
+        Some(Self { stream, shared: shared.map(|(_, schedule)| schedule), quantum })
     }
 
     /// Schedules `bytes` under all caps and says when they are due.
     pub fn reserve(&mut self, bytes: usize, now: Instant) -> Instant {
-        let own = self.own.as_mut().map_or(now, |schedule| schedule.reserve(bytes, now));
+        let stream = self.stream.as_ref().map_or(now, |stream| stream.reserve(bytes, now));
         let shared = self.shared.as_ref().map_or(now, |schedule| schedule.lock().reserve(bytes, now));
-        own.max(shared)
+        stream.max(shared)
     }
 }
 
@@ -101,11 +127,27 @@ mod tests {
     #[test]
     fn streams_under_one_cap_share_it() {
         let now = Instant::now();
-        let shared = std::sync::Arc::new(Mutex::new(Schedule::new(1_000_000, now)));
-        let mut first = Pace::new(None, Some((1_000_000, shared.clone())), now).unwrap();
-        let mut second = Pace::new(Some(10_000_000), Some((1_000_000, shared)), now).unwrap();
+        let stream = Stream::default();
+        let shared = Arc::new(Mutex::new(Schedule::new(1_000_000, now)));
+        let mut first = Pace::new(None, &stream, Some((1_000_000, shared.clone())), now).unwrap();
+        let mut second = Pace::new(Some(10_000_000), &stream, Some((1_000_000, shared)), now).unwrap();
         first.reserve(500_000, now);
         assert_eq!(second.reserve(500_000, now), now + Duration::from_secs(1));
-        assert!(Pace::new(None, None, now).is_none());
+        assert!(Pace::new(None, &stream, None, now).is_none());
+    }
+
+    #[test]
+    fn answers_of_one_connection_keep_its_rate_together() {
+        let now = Instant::now();
+        let stream = Stream::default();
+        for count in 1..=100 {
+            let mut pace = Pace::new(Some(1_000_000), &stream, None, now).unwrap();
+            assert_eq!(pace.reserve(1000, now), now + Duration::from_millis(count));
+        }
+        let later = now + Duration::from_secs(1);
+        let mut pace = Pace::new(Some(1_000_000), &stream, None, later).unwrap();
+        assert_eq!(pace.reserve(1000, later), later + Duration::from_millis(1));
+        let mut faster = Pace::new(Some(2_000_000), &stream, None, later).unwrap();
+        assert_eq!(faster.reserve(1000, later), later + Duration::from_micros(500));
     }
 }

@@ -4,7 +4,7 @@
 //! firstByte: 30ms            # from the request to the first byte of its answer
 //! jitter: 5ms                # added at random, 0 to this much
 //! listPage: 30ms             # the same for a page of a listing; firstByte when absent
-//! perStream: 80MB            # bytes a second of each answer
+//! perStream: 80MB            # bytes a second of each connection
 //! total: 400MB               # bytes a second of all answers together
 //! seed: 1
 //! rules:
@@ -32,7 +32,7 @@ pub struct FaultPlan {
     pub jitter: Option<Span>,
     /// Time from a request for a page of a listing to its answer; `first_byte` when absent.
     pub list_page: Option<Span>,
-    /// Bytes a second of each answer's body.
+    /// Bytes a second of each connection, and so of each answer.
     pub per_stream: Option<ByteCount>,
     /// Bytes a second of all answers' bodies together.
     pub total: Option<ByteCount>,
@@ -106,7 +106,7 @@ impl FaultPlan {
         self
     }
 
-    /// The same plan with caps in bytes a second, of each answer and of all together.
+    /// The same plan with caps in bytes a second, of each connection and of all together.
     pub fn with_rates(mut self, per_stream: Option<u64>, total: Option<u64>) -> Self {
         self.per_stream = per_stream.map(ByteCount);
         self.total = total.map(ByteCount);
