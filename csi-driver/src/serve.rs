@@ -12,6 +12,7 @@ use millrace_daemon::shutdown::Tasks;
 use millrace_daemon::{open_files, process_metrics};
 use millrace_fuse_session::{MetricsSnapshot, Running, Session, Wanted};
 use millrace_store::index_file::{IncomingIndex, IndexFile};
+use millrace_store::serving_mark::ServingMark;
 use millrace_store::{Eviction, Limits, Medium, Store, StoreConfig, TierConfig};
 use millrace_transport::client::{Client, ClientConfig, DEFAULT_CONNECTIONS, Timing};
 use parking_lot::Mutex;
@@ -77,7 +78,10 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         "membership file",
         members::follow(config.membership_file.clone(), client.clone(), tasks.token()),
     );
-    let index = Arc::new(open_index(&client, &config.index_dir, config.version).await?);
+    let mark = ServingMark::leave(&config.index_dir)
+        .with_context(|| format!("use --index-dir {:?}", config.index_dir))?;
+    let index =
+        Arc::new(open_index(&client, &config.index_dir, config.version, mark.is_after_death()).await?);
     let store = config.node_store.as_ref().map(open_store).transpose()?;
     let session = Arc::new(Mutex::new(None::<Running>));
     let snapshot = session.clone();
@@ -124,6 +128,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     tokio::task::spawn_blocking(move || unmount(mount, session.lock().take())).await??;
     // What is being fetched has no reader any more; what is being stored is safe to lose.
     drop(reader);
+    drop(mark);
     Ok(stopped?)
 }
 
@@ -134,9 +139,13 @@ fn client_name(dataset: &str) -> String {
 }
 
 /// Opens the index from the folder, or fetches it from the workers first.
-async fn open_index(client: &Client, dir: &Path, version: VersionId) -> anyhow::Result<IndexFile> {
-    std::fs::create_dir_all(dir).with_context(|| format!("make --index-dir {dir:?}"))?;
-    match open_verified(dir, version).await {
+async fn open_index(
+    client: &Client,
+    dir: &Path,
+    version: VersionId,
+    is_after_death: bool,
+) -> anyhow::Result<IndexFile> {
+    match open_verified(dir, version, is_after_death).await {
         Ok(index) => return Ok(index),
         Err(error) => {
             tracing::info!(%version, reason = %error, "index is not here yet, fetching it from the workers")
@@ -147,12 +156,17 @@ async fn open_index(client: &Client, dir: &Path, version: VersionId) -> anyhow::
     Ok(tokio::task::spawn_blocking(move || incoming.install(Some(version))).await??)
 }
 
-/// A damaged index is found here, not as wrong names later: a read error under the map kills the process, and its
-/// successor must not serve before it has looked.
-async fn open_verified(dir: &Path, version: VersionId) -> anyhow::Result<IndexFile> {
+/// A read error under the map has killed the process that had it; its successor must not serve before it has looked.
+async fn open_verified(dir: &Path, version: VersionId, is_after_death: bool) -> anyhow::Result<IndexFile> {
     let dir = dir.to_owned();
-    tokio::task::spawn_blocking(move || -> anyhow::Result<IndexFile> { Ok(IndexFile::open(&dir, version)?) })
-        .await?
+    let open = move || -> anyhow::Result<IndexFile> {
+        let index = IndexFile::open(&dir, version)?;
+        if is_after_death {
+            index.verify()?;
+        }
+        Ok(index)
+    };
+    tokio::task::spawn_blocking(open).await?
 }
 
 fn open_store(node_store: &NodeStore) -> anyhow::Result<Store> {

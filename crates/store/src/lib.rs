@@ -1,4 +1,19 @@
 //! Blocks on local disk and mapped index files.
+//!
+//! [`Store`] keeps chunks of objects in the folders of its tiers: one sparse data file for each large object or pack,
+//! with a sidecar beside it that says which chunks are there. Workers use it for their tiers, mount processes for the
+//! node's store. What holds whatever happens to the disk or to the process:
+//!
+//! - A chunk is present only when its data and its checksum are written; entries prove themselves, and
+//!   [`Store::read_into`] compares every checksum. [`Store::read`] leaves that to the receiver. Wrong bytes are dropped,
+//!   counted, and fetched again by the caller.
+//! - Nothing is synced: what a power failure loses is found by the checksums.
+//! - Quota, number of files, and the floors of free space and inodes are never passed, over all processes that have the
+//!   folder open. What cannot be kept is served all the same, and counted by reason.
+//! - Files are never mapped, so that no fault of the disk is a signal. The exception is [`index_file`], which says why.
+//!
+//! Deliberately absent: a database of what is there, a cache of decoded sidecars, fsync, and handing out whole files
+//! for passthrough (a caller would pin them against eviction).
 
 mod admit;
 mod clock;
@@ -14,6 +29,7 @@ mod pair;
 mod read;
 mod recount;
 mod room;
+pub mod serving_mark;
 mod sidecar;
 mod stats;
 mod store;
