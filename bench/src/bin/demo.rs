@@ -1,0 +1,2 @@
+//! The program `demo`.
+fn main() {}

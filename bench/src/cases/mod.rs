@@ -1,0 +1,124 @@
+//! Which cases are there?
+
+mod cold;
+mod cold_random;
+mod cold_wan;
+mod data_port;
+mod epoch;
+mod epoch_others;
+mod index;
+mod listing;
+mod memory;
+mod node_cache;
+mod read_once;
+mod scene;
+mod warm_up;
+
+pub use data_port::bare_server;
+
+use anyhow::Result;
+
+use crate::lab::Lab;
+use crate::line::Measured;
+
+/// What came of a case.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Its numbers, one line or several.
+    Measured(Vec<Measured>),
+    /// It cannot run here, and why.
+    Skipped(String),
+}
+
+/// A case.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// Its name.
+    pub name: &'static str,
+    /// What it measures, against what.
+    pub about: &'static str,
+    /// Measures.
+    pub run: fn(&Lab) -> Result<Outcome>,
+}
+
+/// All cases, in the order in which they run.
+pub const CASES: &[Case] = &[
+    Case {
+        name: "cold-large",
+        about: "cold read of one 4 GiB object, origin capped at 400 MB/s, against a plain parallel download",
+        run: cold::large,
+    },
+    Case {
+        name: "cold-files",
+        about: "cold read of 64 objects of 64 MiB, origin capped at 400 MB/s, against a plain parallel download",
+        run: cold::files,
+    },
+    Case {
+        name: "cold-uncapped",
+        about: "cold read of one 4 GiB object without a cap, against a plain parallel download",
+        run: cold::uncapped,
+    },
+    Case {
+        name: "cold-wan",
+        about: "one sequential reader at 30 ms, 80 MB/s a stream, 400 MB/s in all, against one plain stream",
+        run: cold_wan::run,
+    },
+    Case {
+        name: "cold-random",
+        about: "random 4 KiB reads in 64 GiB at 30 ms, 80 MB/s a stream, above the origin's first byte",
+        run: cold_random::run,
+    },
+    Case {
+        name: "warm-up",
+        about: "3 workers warm 4 GiB, origin capped at 400 MB/s, against a plain parallel download",
+        run: warm_up::run,
+    },
+    Case {
+        name: "read-once",
+        about: "bytes out of S3 for each byte of the dataset: 3 workers, 3 mounts, 2 readers each",
+        run: read_once::run,
+    },
+    Case {
+        name: "node-cache",
+        about: "read of 4 GiB from a full node store, page cache dropped, against ext4",
+        run: node_cache::run,
+    },
+    Case {
+        name: "epoch-small",
+        about: "cold epoch of 10,000 objects of 100 KiB at 10 ms, 8 threads, against plain parallel GETs",
+        run: epoch::small,
+    },
+    Case { name: "epoch-s3fs", about: "the same against an s3fs mount", run: epoch_others::s3fs },
+    Case { name: "epoch-rclone", about: "the same against an rclone mount", run: epoch_others::rclone },
+    Case {
+        name: "data-port",
+        about: "a worker's data port at 1 MiB against a bare sendfile loop of the same frames",
+        run: data_port::run,
+    },
+    Case {
+        name: "listing",
+        about: "index of 1,000,000 keys at 30 ms a page against one sequential lister; memory it takes",
+        run: listing::run,
+    },
+    Case {
+        name: "index",
+        about: "index of 10,000,000 keys: bytes a key, time to open, look-ups a second",
+        run: index::run,
+    },
+    Case {
+        name: "memory",
+        about: "anonymous memory of worker and mount during cold-large, and the same within 512 MiB each",
+        run: memory::run,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let names: std::collections::HashSet<_> = CASES.iter().map(|case| case.name).collect();
+        assert_eq!(names.len(), CASES.len());
+    }
+}

@@ -1,0 +1,10 @@
+//! Millrace as real processes on this machine: an S3 server, workers, mount processes.
+
+pub mod caches;
+pub mod cgroup;
+pub mod child;
+pub mod metrics_page;
+pub mod millrace;
+pub mod mounted;
+pub mod origin;
+pub mod usage;
