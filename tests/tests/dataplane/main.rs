@@ -1,0 +1,5 @@
+//! Does the whole data plane hold: real workers, real mounts, a real S3 server, real faults?
+
+#![expect(clippy::unwrap_used, reason = "a test may fail in any line")]
+
+mod reading;
