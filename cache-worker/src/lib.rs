@@ -7,6 +7,7 @@ pub mod indexer;
 pub mod indexes;
 pub mod members;
 pub mod metrics;
+pub mod observed;
 pub mod origin;
 pub mod reads;
 pub mod serve;

@@ -58,32 +58,51 @@ pub enum Serve {
     Run(#[source] ShutdownError),
 }
 
+/// A worker that serves.
+#[derive(Debug)]
+pub struct Serving {
+    /// Its parts.
+    pub worker: Arc<Worker>,
+    /// Where its ports are.
+    pub addresses: Addresses,
+}
+
 /// Serves until told to stop.
 ///
 /// # Errors
 /// See [`Serve`]; each names what to change.
 pub async fn serve(config: Config) -> Result<(), Serve> {
     let tasks = Tasks::new();
+    start(&config, &tasks).await?;
+    tasks.run_until_stopped().await.map_err(Serve::Run)
+}
+
+/// Starts to serve; `tasks` ends it.
+///
+/// # Errors
+/// See [`Serve`]; each names what to change.
+pub async fn start(config: &Config, tasks: &Tasks) -> Result<Serving, Serve> {
     open_files::raise(OPEN_FILES).map_err(Serve::OpenFiles)?;
     let registry = Registry::new();
     let build = BuildInfo::new("cache-worker");
     build.register(&registry).map_err(Serve::Metrics)?;
     millrace_daemon::process_metrics::register(&registry, std::path::Path::new("/"))
         .map_err(Serve::Metrics)?;
-    let worker = Worker::open(&config, &registry, &tasks).map_err(Serve::Open)?;
+    let worker = Worker::open(config, &registry, tasks).map_err(Serve::Open)?;
+    crate::observed::register(&registry, Arc::downgrade(&worker)).map_err(Serve::Metrics)?;
     let readiness = Readiness::new();
-    let ports = Ports::bind(&config).await?;
+    let ports = Ports::bind(config).await?;
     let addresses = ports.addresses()?;
     worker.set_data_address(addresses.data);
     worker.start();
     follow_indexes(&worker, &readiness);
-    ports.serve(&config, &worker, &tasks, Admin { registry, readiness, build });
+    ports.serve(config, &worker, tasks, Admin { registry, readiness, build });
     if let Some(path) = &config.addresses_file {
         addresses.write(path)?;
     }
     let Addresses { data, control, admin } = addresses;
     tracing::info!(worker = config.name, %data, %control, %admin, "worker serves");
-    tasks.run_until_stopped().await.map_err(Serve::Run)
+    Ok(Serving { worker, addresses })
 }
 
 /// The ports, bound and not yet served.
@@ -94,10 +113,14 @@ struct Ports {
 }
 
 /// Where the ports are.
-struct Addresses {
-    data: SocketAddr,
-    control: SocketAddr,
-    admin: SocketAddr,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    /// Data port.
+    pub data: SocketAddr,
+    /// Control port.
+    pub control: SocketAddr,
+    /// Admin port.
+    pub admin: SocketAddr,
 }
 
 impl Ports {

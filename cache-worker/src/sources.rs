@@ -123,11 +123,14 @@ impl Sources {
         self.in_use.read().clone()
     }
 
-    /// Takes the sources to use from now on; those that did not change keep their connections.
+    /// Sets sources up without using them yet; those that are in use already keep their connections.
     ///
     /// # Errors
-    /// [`UseSources`] names the source; the ones in use before stay.
-    pub fn set(&self, configs: Vec<SourceConfig>) -> Result<(), UseSources> {
+    /// [`UseSources`] names the source.
+    pub fn prepare(
+        &self,
+        configs: Vec<SourceConfig>,
+    ) -> Result<Vec<(SourceConfig, Arc<Origin>)>, UseSources> {
         if configs.is_empty() || configs.len() > MAX_SOURCES {
             return Err(UseSources::Count { count: configs.len() });
         }
@@ -141,11 +144,16 @@ impl Sources {
             };
             next.push((config, origin));
         }
-        *self.in_use.write() = next;
-        Ok(())
+        Ok(next)
     }
 
-    /// Gives a version the S3 sides of its sources, matched by place in the mount, endpoint and bucket.
+    /// Takes prepared sources into use.
+    pub fn set(&self, prepared: Vec<(SourceConfig, Arc<Origin>)>) {
+        *self.in_use.write() = prepared;
+    }
+
+    /// Gives a version the S3 sides of its sources, matched by place in the mount, endpoint and bucket. Where none
+    /// matches, the version keeps what it had: an older version may be of a source that is configured no more.
     pub fn attach(&self, version: &Version) {
         let in_use = self.in_use();
         let find = |path: &str, origin_id: OriginId| {
@@ -153,8 +161,12 @@ impl Sources {
             let same_place = same_bucket.clone().find(|(config, _)| config.path == path);
             same_place.or_else(|| same_bucket.next())
         };
-        let origins = version.view().sources().map(|source| find(source.path, source.origin));
-        version.set_origins(origins.map(|found| found.map(|(_, origin)| Arc::clone(origin))).collect());
+        let origins = (0u8..).zip(version.view().sources()).map(|(number, source)| {
+            let found = find(source.path, source.origin).map(|(_, origin)| Arc::clone(origin));
+            found.or_else(|| version.origin(number))
+        });
+        let origins = origins.collect();
+        version.set_origins(origins);
     }
 
     fn open(&self, config: &SourceConfig) -> Result<Origin, UseSources> {

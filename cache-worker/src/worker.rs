@@ -25,6 +25,7 @@ use crate::config::Config;
 use crate::control::with_causes;
 use crate::members::Members;
 use crate::metrics::Metrics;
+use crate::origin::Origin;
 use crate::reads::Reads;
 use crate::reads::background::Background;
 use crate::reads::fetcher::Fetcher;
@@ -257,12 +258,18 @@ impl Worker {
     /// # Errors
     /// Those in use before stay.
     pub fn set_sources(&self, sources: Vec<SourceConfig>) -> Result<(), UseSources> {
-        self.sources.set(sources.clone())?;
+        self.use_sources(self.sources.prepare(sources)?);
+        Ok(())
+    }
+
+    /// Takes prepared sources into use.
+    pub fn use_sources(&self, prepared: Vec<(SourceConfig, Arc<Origin>)>) {
+        let configs = prepared.iter().map(|(config, _)| config.clone()).collect();
+        self.sources.set(prepared);
         for version in self.versions.all() {
             self.sources.attach(&version);
         }
-        self.remember(|state| state.sources = sources);
-        Ok(())
+        self.remember(|state| state.sources = configs);
     }
 
     /// Takes a newer membership; returns the epoch in use.
@@ -290,8 +297,9 @@ impl Worker {
             if !state.versions.contains(&text) {
                 state.versions.push(text);
             }
+            // Nobody says any more which are of use: the oldest but for the first, which is shown, goes.
             while state.versions.len() > MAX_VERSIONS {
-                state.versions.remove(0);
+                state.versions.remove(1);
             }
         });
         self.warm_ups.resume(&version);

@@ -14,6 +14,8 @@ use tonic::Status;
 
 use super::with_causes;
 use crate::indexer::{self, ListingConfig, MakeIndex, Progress, SourceToIndex};
+use crate::origin::Origin;
+use crate::sources::SourceConfig;
 use crate::versions::Version;
 use crate::worker::Worker;
 
@@ -23,9 +25,13 @@ const TELL_EVERY: Duration = Duration::from_millis(200);
 /// Messages that may wait for the client.
 const WAITING: usize = 4;
 
-/// Makes the index of the worker's sources, and serves the version. Ends early when the stream is dropped.
+/// A source and its S3 side.
+type Prepared = (SourceConfig, Arc<Origin>);
+
+/// Makes the index of `sources`, takes them into use and serves the version. Ends early when the stream is dropped.
 pub(super) fn make_index(
     worker: Arc<Worker>,
+    sources: Vec<Prepared>,
     block: BlockSize,
 ) -> impl Stream<Item = Result<proto::MakeIndexProgress, Status>> + Send + use<> {
     let (told, stream) = mpsc::channel(WAITING);
@@ -33,7 +39,7 @@ pub(super) fn make_index(
     let spawner = Arc::clone(&worker);
     spawner.spawn("make-index", async move {
         let (progress, seen) = watch::channel(Progress::default());
-        let made = make(&worker, block, &progress);
+        let made = make(&worker, sources, block, &progress);
         tokio::pin!(made);
         let last = loop {
             tokio::select! {
@@ -70,27 +76,29 @@ fn listing(worker: &Worker, now: &Progress) -> proto::Listing {
 
 async fn make(
     worker: &Arc<Worker>,
+    sources: Vec<Prepared>,
     block: BlockSize,
     progress: &watch::Sender<Progress>,
 ) -> Result<proto::IndexMade, proto::Failure> {
     let started = Instant::now();
-    let sources = worker.sources.in_use().into_iter().map(|(config, origin)| SourceToIndex {
+    let to_index = sources.iter().map(|(config, origin)| SourceToIndex {
         entry: config.entry(),
-        origin: (*origin).clone(),
-        include: config.include,
-        exclude: config.exclude,
+        origin: (**origin).clone(),
+        include: config.include.clone(),
+        exclude: config.exclude.clone(),
     });
     let folder = worker.index_dir();
     // A folder that cannot be made shows when the index is written.
     let _ = std::fs::create_dir_all(folder);
     let made =
-        indexer::make_index(sources.collect(), block, folder, ListingConfig::default(), progress).await;
+        indexer::make_index(to_index.collect(), block, folder, ListingConfig::default(), progress).await;
     let new = made.map_err(|error| failure(&error))?;
     let id = new.version;
     let installed = crate::indexes::install(folder, new.file.path(), id).await;
     let index = installed.map_err(|error| internal(with_causes(&error)))?;
     let version = Version::new(id, index);
     let answer = describe(&version, id, started.elapsed());
+    worker.use_sources(sources);
     worker.serve(version);
     Ok(answer)
 }

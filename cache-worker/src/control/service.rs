@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures::{Stream, StreamExt};
 use millrace_api::block::BlockSize;
 use millrace_api::ids::VersionId;
-use millrace_api::placement::{MAX_WORKERS, Membership, Worker as Member};
+use millrace_api::placement::Membership;
 use millrace_control::proto;
 use millrace_control::proto::control_server::Control;
 use tokio::sync::mpsc;
@@ -88,8 +88,9 @@ impl Control for ControlService {
             })?,
         };
         let sources: Vec<SourceConfig> = sources.into_iter().map(SourceConfig::from).collect();
-        self.worker.set_sources(sources).map_err(|error| Status::invalid_argument(with_causes(&error)))?;
-        Ok(Response::new(make_index::make_index(Arc::clone(&self.worker), block).boxed()))
+        let prepared = self.worker.sources.prepare(sources);
+        let prepared = prepared.map_err(|error| Status::invalid_argument(with_causes(&error)))?;
+        Ok(Response::new(make_index::make_index(Arc::clone(&self.worker), prepared, block).boxed()))
     }
 
     type StatusStream = Answers<proto::WorkerStatus>;
@@ -148,24 +149,8 @@ impl Control for ControlService {
         &self,
         request: Request<proto::Membership>,
     ) -> Result<Response<proto::SetMembershipAnswer>, Status> {
-        let proto::Membership { epoch, workers } = request.into_inner();
-        if workers.len() > MAX_WORKERS {
-            return Err(Status::invalid_argument(format!(
-                "{} workers: at most {MAX_WORKERS}",
-                workers.len()
-            )));
-        }
-        let member = |worker: proto::Worker| Member {
-            name: worker.name,
-            address: worker.address,
-            weight: worker.weight.max(1),
-        };
-        let membership = Membership { epoch, workers: workers.into_iter().map(member).collect() };
-        let mut names: Vec<&str> = membership.workers.iter().map(|worker| worker.name.as_str()).collect();
-        names.sort_unstable();
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(Status::invalid_argument(format!("worker {:?} is named twice", twice[0])));
-        }
+        let membership = Membership::try_from(request.into_inner())
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
         Ok(Response::new(proto::SetMembershipAnswer { epoch: self.worker.set_membership(membership) }))
     }
 

@@ -22,8 +22,8 @@ pub fn why(worker: &Worker, version: &Version, path: &[u8]) -> proto::WhyAnswer 
         Some(Node::Dir(dir)) => {
             let children = view.dir(dir).map_or(0, |dir| u64::from(dir.child_count));
             match left_out(version, path) {
-                // A folder that lacks keys is asked about for that reason.
-                Some(left_out) if path.iter().any(|&byte| byte != b'/') => What::LeftOut(left_out),
+                // A folder that lacks keys is asked about for that reason; no path at all asks for all keys left out.
+                Some(left_out) if path != b"/" => What::LeftOut(left_out),
                 _ => What::Directory(proto::WhyDirectory { children }),
             }
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -94,6 +94,7 @@ pub struct Fetcher {
     tasks: Tasks,
     born: Instant,
     full_until_ms: AtomicU64,
+    starting: AtomicUsize,
 }
 
 impl Fetcher {
@@ -113,12 +114,18 @@ impl Fetcher {
             tasks,
             born: Instant::now(),
             full_until_ms: AtomicU64::new(0),
+            starting: AtomicUsize::new(0),
         })
     }
 
     /// Whether the store has kept what it was given lately.
     pub fn admits(&self) -> bool {
         self.born.elapsed().as_millis() as u64 >= self.full_until_ms.load(Ordering::Relaxed)
+    }
+
+    /// Flights that were launched and have not come to the origin's window yet.
+    pub fn starting(&self) -> usize {
+        self.starting.load(Ordering::Relaxed)
     }
 
     /// Looks which slots claimed by `flight` are in the store after all, releases them, and returns the others.
@@ -158,7 +165,10 @@ impl Fetcher {
         let (done, landing) = oneshot::channel();
         let fetcher = Arc::clone(self);
         self.metrics.flights.inc();
+        self.starting.fetch_add(1, Ordering::Relaxed);
         self.tasks.spawn("fetch", async move {
+            // From here to the origin's window there is no wait.
+            fetcher.starting.fetch_sub(1, Ordering::Relaxed);
             let result = fetcher.fly(&target, slots.clone(), &flight, terms).await;
             let result = result.map_err(|error| fetcher.note_failure(&target, &slots, &flight, error));
             if result.is_ok() && !fetcher.failures.lock().is_empty() {
@@ -187,8 +197,10 @@ impl Fetcher {
         let mut may_be_urged = terms.priority == Priority::WarmUp;
         let mut writer = RunWriter::new(Arc::clone(self), target.clone(), terms.class);
         let stop = self.tasks.token();
-        let (mut next, mut last) = (slots.start, Instant::now());
+        let mut next = slots.start;
+        let mut waited = Duration::ZERO;
         let result = loop {
+            let asked = Instant::now();
             let piece = tokio::select! {
                 piece = body.next() => piece,
                 () = stop.cancelled() => break Err(FetchError::stopping()),
@@ -206,10 +218,11 @@ impl Fetcher {
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(FetchError::from_origin(&error)),
             }
-            if !flight.has_begun() {
-                self.timing.first_byte(last.elapsed());
+            if flight.has_begun() {
+                waited += asked.elapsed();
+            } else {
+                self.timing.first_byte(asked.elapsed());
                 flight.advance(next);
-                last = Instant::now();
             }
             while let Some(bytes) = cutter.next_chunk() {
                 let crc = crc32c(&bytes);
@@ -221,8 +234,7 @@ impl Fetcher {
                     self.metrics.duplicate_chunks.inc();
                 }
                 next += 1;
-                self.timing.chunk(last.elapsed());
-                last = Instant::now();
+                self.timing.chunk(std::mem::take(&mut waited));
             }
         };
         // What has arrived is kept, however the flight ended.

@@ -52,12 +52,12 @@ pub fn split(run: Range<u32>, in_flight: usize) -> Vec<Range<u32>> {
 
 /// Whether a wanted slot that a flight will bring late deserves a request of its own.
 ///
-/// `ahead` is how many chunks come before it, `chunk_time` the time the origin takes for one chunk of a stream, and
+/// `ahead` is how many chunks come before it (a mebibyte at least: less is always soon there), `chunk_time` the time the origin takes for one chunk of a stream, and
 /// `first_byte` the usual time to the first byte of a new request. Twice that, and 20 ms at least, since the chunk is
 /// then paid for twice.
 pub fn deserves_own_request(ahead: u32, chunk_time: Duration, first_byte: Duration) -> bool {
     let wait = chunk_time.saturating_mul(ahead);
-    wait > (first_byte * 2).max(Duration::from_millis(20))
+    ahead >= 2 * STREAMING_CHUNKS && wait > (first_byte * 2).max(Duration::from_millis(20))
 }
 
 #[cfg(test)]
@@ -86,6 +86,7 @@ mod tests {
         let (chunk, first_byte) = (Duration::from_micros(800), Duration::from_millis(30));
         assert!(deserves_own_request(100, chunk, first_byte));
         assert!(!deserves_own_request(50, chunk, first_byte));
+        assert!(!deserves_own_request(15, Duration::from_secs(1), first_byte));
         assert!(!deserves_own_request(120, Duration::from_micros(60), Duration::from_millis(1)));
     }
 

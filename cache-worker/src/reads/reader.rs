@@ -61,6 +61,8 @@ struct Reading<'a> {
     deadline: Instant,
     priority: Priority,
     answers: &'a AnswerSink,
+    /// What follows once this read is answered: earlier it would take bandwidth from it.
+    behind: Option<Hint>,
 }
 
 /// Why a wait for chunks ended.
@@ -120,6 +122,7 @@ impl Reads {
             deadline: request.deadline,
             priority,
             answers,
+            behind: None,
         };
         self.fetch_ahead(&reading.target, &reading.wanted);
         while reading.next < reading.wanted.end {
@@ -137,6 +140,9 @@ impl Reads {
                 tracing::debug!(file = request.file, error = %error, "fetch failed, tried again");
                 tokio::time::sleep(PAUSE).await;
             }
+        }
+        if let Some(hint) = reading.behind {
+            self.background.hint(hint);
         }
         Ok(())
     }
@@ -286,11 +292,11 @@ impl Reads {
     /// Claims what nobody brings of `run` (slots) and sends for it; returns what this read's own flights bring.
     fn send_for(
         &self,
-        reading: &Reading<'_>,
+        reading: &mut Reading<'_>,
         run: Range<u32>,
         mailbox: &mpsc::Sender<(u32, Arrival<FetchError>)>,
     ) -> Vec<Range<u32>> {
-        let (target, fetcher) = (&reading.target, &self.fetcher);
+        let (target, fetcher) = (reading.target.clone(), &self.fetcher);
         let (span, content) = (&target.object.span, target.content());
         let block = span.file.block_of(run.start).index;
         let class = self.members.class(target.object.placement(block));
@@ -317,7 +323,7 @@ impl Reads {
         claimed.sort_by_key(|run| run.start);
         let terms = Terms { priority: reading.priority, class, deadline: reading.deadline };
         let mut own = Vec::new();
-        for absent in join_runs(fetcher.absent_from_store(target, claimed, &flight)) {
+        for absent in join_runs(fetcher.absent_from_store(&target, claimed, &flight)) {
             for part in plan::split(absent, fetcher.metrics.flights.get().max(0) as usize) {
                 let flight = {
                     let mut map = fetcher.map.lock();
@@ -330,7 +336,7 @@ impl Reads {
             }
         }
         if extends && !own.is_empty() {
-            self.hint_behind(target, block, &planned);
+            reading.behind = behind(&target, block, &planned);
         }
         own
     }
@@ -363,18 +369,6 @@ impl Reads {
             drop(self.fetcher.launch(reading.target.clone(), run.clone(), flight, terms));
         }
         late
-    }
-
-    /// Queues what should follow a miss: the rest of its block, or its neighbours in the pack.
-    fn hint_behind(&self, target: &Target, block: u32, planned: &Range<u32>) {
-        let (version, file) = (target.version.id, target.object.file);
-        if target.object.is_packed() {
-            if let Some(pack) = target.version.view().pack_of(file) {
-                self.background.hint(Hint::Pack { version, pack });
-            }
-        } else if *planned != target.object.span.file.slots_of(block) {
-            self.background.hint(Hint::Block { version, file, block });
-        }
     }
 
     /// Fetches ahead of sequential reads of large objects.
@@ -422,6 +416,15 @@ impl Reading<'_> {
         self.next += chunks;
         Ok(())
     }
+}
+
+/// What should follow a miss: the rest of its block, or its neighbours in the pack.
+fn behind(target: &Target, block: u32, planned: &Range<u32>) -> Option<Hint> {
+    let (version, file) = (target.version.id, target.object.file);
+    if target.object.is_packed() {
+        return target.version.view().pack_of(file).map(|pack| Hint::Pack { version, pack });
+    }
+    (*planned != target.object.span.file.slots_of(block)).then_some(Hint::Block { version, file, block })
 }
 
 fn is_late(flight: &Flight, slot: u32, timing: &super::timing::Timing) -> bool {

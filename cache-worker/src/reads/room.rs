@@ -43,7 +43,7 @@ impl Room {
     /// # Cancel safety
     /// Safe.
     pub async fn wait(&self, asker: Asker) {
-        while !has_room(&self.window.now(), asker) {
+        while !has_room(&self.window.now(), self.fetcher.starting(), asker) {
             let landed = self.fetcher.landed.notified();
             // Either way the window is looked at again.
             let _ = tokio::time::timeout(LOOK_AGAIN, landed).await;
@@ -51,13 +51,13 @@ impl Room {
     }
 }
 
-fn has_room(now: &WindowNow, asker: Asker) -> bool {
+fn has_room(now: &WindowNow, starting: usize, asker: Asker) -> bool {
     let share = match asker {
         Asker::WarmUp if now.foreground > 0 => now.limit / 4,
         Asker::WarmUp | Asker::Background => now.limit - now.limit / 4,
     };
     let nobody_waits = now.foreground_waiting == 0 && now.warm_up_waiting == 0;
-    nobody_waits && now.foreground + now.warm_up < share.max(1) && now.bytes < MAX_BYTES
+    nobody_waits && now.foreground + now.warm_up + starting < share.max(1) && now.bytes < MAX_BYTES
 }
 
 #[cfg(test)]
@@ -74,10 +74,11 @@ mod tests {
             foreground_waiting: 0,
             warm_up_waiting: 0,
         };
-        assert!(has_room(&idle, Asker::WarmUp) && has_room(&idle, Asker::Background));
+        assert!(has_room(&idle, 0, Asker::WarmUp) && has_room(&idle, 0, Asker::Background));
         let read = WindowNow { foreground: 1, warm_up: 3, ..idle };
-        assert!(!has_room(&read, Asker::WarmUp) && has_room(&read, Asker::Background));
-        assert!(!has_room(&WindowNow { foreground_waiting: 1, ..idle }, Asker::Background));
-        assert!(!has_room(&WindowNow { bytes: MAX_BYTES, ..idle }, Asker::Background));
+        assert!(!has_room(&read, 0, Asker::WarmUp) && has_room(&read, 0, Asker::Background));
+        assert!(!has_room(&idle, 4, Asker::Background));
+        assert!(!has_room(&WindowNow { foreground_waiting: 1, ..idle }, 0, Asker::Background));
+        assert!(!has_room(&WindowNow { bytes: MAX_BYTES, ..idle }, 0, Asker::Background));
     }
 }
