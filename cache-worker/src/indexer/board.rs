@@ -10,6 +10,8 @@ use crate::origin::Listed;
 
 /// Only a range that gave this many pages since it was last cut is cut again: there is likely more where they came from.
 const PAGES_BEFORE_CUT: usize = 1;
+/// At most this many ranges: fifty million keys make some five hundred.
+const MAX_RANGES: usize = 4096;
 
 /// A range's place on the board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,6 +136,7 @@ impl Board {
     }
 
     fn cut(&mut self, idle: usize) {
+        let idle = idle.min(MAX_RANGES.saturating_sub(self.ranges.len()));
         let walking =
             self.ranges.iter_mut().enumerate().filter(|(_, range)| {
                 range.state == State::Walking && range.pages_since_cut >= PAGES_BEFORE_CUT

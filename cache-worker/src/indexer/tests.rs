@@ -96,7 +96,7 @@ async fn list_synthetic(spec: &str, plan: FaultPlan) -> (Made, u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flat_and_deep_buckets_are_listed_whole_and_in_parallel() {
-    let slow = || FaultPlan::default().with_list_page(Duration::from_millis(60));
+    let slow = || FaultPlan::default().with_list_page(Duration::from_millis(100));
     for spec in [
         "objects=40000,prefix=train/",
         "objects=40000,per-dir=30,depth=3",
@@ -106,9 +106,9 @@ async fn flat_and_deep_buckets_are_listed_whole_and_in_parallel() {
         let (made, pages) = list_synthetic(spec, slow()).await;
         let took = started.elapsed();
         assert_eq!((made.files().len(), made.progress.listed), (40_000, 40_000), "{spec}");
-        // One after the other they would take 40 * 60 ms.
-        assert!(took < Duration::from_millis(1600), "{spec}: {took:?}, {pages} pages");
-        assert!(pages < 160, "{spec}: {pages} pages");
+        // One after the other they would take 40 * 100 ms.
+        assert!(took < Duration::from_millis(2500), "{spec}: {took:?}, {pages} pages");
+        assert!(pages < 400, "{spec}: {pages} pages");
     }
 }
 

@@ -136,13 +136,12 @@ fn of_status(status: u16, names_region: bool) -> Kind {
 
 /// Looks for the deepest cause that says something.
 fn of_chain(err: &(dyn Error + 'static)) -> Verdict {
+    let mut is_of_credentials = false;
     let mut found = None;
     let mut last = String::new();
     for cause in chain(err) {
         let text = cause.to_string();
-        let kind = if cause.is::<CredentialsError>() {
-            Some(Kind::Credentials)
-        } else if cause.is::<rustls::Error>() {
+        let kind = if cause.is::<rustls::Error>() {
             Some(Kind::Tls)
         } else if cause.is::<ResolveDnsError>()
             || text == "dns error"
@@ -152,13 +151,18 @@ fn of_chain(err: &(dyn Error + 'static)) -> Verdict {
         } else {
             cause.downcast_ref::<io::Error>().and_then(of_io)
         };
-        // Credentials fail for all the reasons that requests do; what the user must look at are the credentials.
-        if found != Some(Kind::Credentials) {
-            found = kind.or(found);
-        }
+        is_of_credentials |= cause.is::<CredentialsError>();
+        found = kind.or(found);
         last = text;
     }
-    verdict(found.unwrap_or(Kind::Unexpected), &last)
+    match found {
+        // A token service that is away comes back; any other reason is for the user to cure.
+        Some(kind) if is_of_credentials && kind.is_transient() => {
+            verdict(kind, &format!("get credentials: {last}"))
+        }
+        _ if is_of_credentials => verdict(Kind::Credentials, &last),
+        found => verdict(found.unwrap_or(Kind::Unexpected), &last),
+    }
 }
 
 fn of_io(err: &io::Error) -> Option<Kind> {

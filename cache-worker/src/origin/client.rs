@@ -95,9 +95,15 @@ impl Clients {
         }
     }
 
-    /// Looks whether there are other credentials than those that were just refused.
-    pub(super) fn have_new_credentials(&self) -> bool {
-        self.keys.have_changed()
+    /// Counts the changes of the credentials that were seen.
+    pub(super) fn credentials_generation(&self) -> u64 {
+        self.keys.generation()
+    }
+
+    /// The same after a look at them.
+    pub(super) fn look_at_credentials(&self) -> u64 {
+        self.keys.look();
+        self.keys.generation()
     }
 
     /// Goes to the region that the server named; `false` where we are there already.

@@ -21,6 +21,8 @@ use super::tls::{Trust, http_client};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Credentials of a role are renewed this long before they expire, as the SDK's own cache does.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
+/// A token service that failed is asked again after this long, as long as there are credentials that are still good.
+const RENEW_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// The last four characters of the access key in use, for messages.
 pub(super) type Tail = Arc<Mutex<Option<String>>>;
@@ -64,9 +66,16 @@ impl Keys {
         self.tail.lock().clone()
     }
 
-    /// Looks whether the credentials have changed since the last request.
-    pub(super) fn have_changed(&self) -> bool {
-        self.folder.as_ref().is_some_and(|folder| folder.look(true))
+    /// Counts the changes of the credentials that were seen.
+    pub(super) fn generation(&self) -> u64 {
+        self.folder.as_ref().map_or(0, |folder| folder.state.lock().generation)
+    }
+
+    /// Looks whether the credentials have changed.
+    pub(super) fn look(&self) {
+        if let Some(folder) = &self.folder {
+            folder.look(true);
+        }
     }
 }
 
@@ -138,6 +147,7 @@ struct Folder {
 struct FolderState {
     looked: Option<Instant>,
     stamp: Stamp,
+    generation: u64,
     held: Result<Ready, ReadFolder>,
 }
 
@@ -150,23 +160,23 @@ enum Ready {
 impl Folder {
     fn new(path: PathBuf, region: &str, ca: Option<&str>) -> Self {
         let held = Err(ReadFolder::Missing { folder: path.clone(), name: "files" });
-        let state = FolderState { looked: None, stamp: Stamp::default(), held };
+        let state = FolderState { looked: None, stamp: Stamp::default(), generation: 0, held };
         Self { path, region: region.to_owned(), ca: ca.map(str::to_owned), state: Mutex::new(state) }
     }
 
-    /// Reads the folder again if it has changed, and says whether it had; looks at most once in [`LOOK_EVERY`] unless told
-    /// to. A few metadata calls on a tmpfs: some microseconds, so not worth another thread.
-    fn look(&self, now: bool) -> bool {
+    /// Reads the folder again if it has changed; looks at most once in [`LOOK_EVERY`] unless told to. A few metadata calls on a tmpfs: some microseconds, so not worth another thread.
+    fn look(&self, now: bool) {
         let mut state = self.state.lock();
         if !now && state.looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) {
-            return false;
+            return;
         }
         let is_first = state.looked.replace(Instant::now()).is_none();
         let stamp = folder::stamp(&self.path);
         if !is_first && stamp == state.stamp {
-            return false;
+            return;
         }
         state.stamp = stamp;
+        state.generation += 1;
         let ca = folder::read_ca(&self.path).ok().flatten().or_else(|| self.ca.clone());
         state.held = folder::read(&self.path).map(|held| match held {
             Held::Keys(keys) => Ready::Keys(keys),
@@ -174,7 +184,6 @@ impl Folder {
                 Ready::Role(Arc::new(Role::new(identity, &self.region, ca.as_deref())))
             }
         });
-        true
     }
 
     async fn credentials(&self) -> provider::Result {
@@ -195,33 +204,47 @@ struct Role {
     region: String,
     ca: Option<String>,
     /// A tokio Mutex, so that all requests wait for the one renewal.
-    last: tokio::sync::Mutex<Option<Credentials>>,
+    last: tokio::sync::Mutex<Last>,
+}
+
+#[derive(Debug, Default)]
+struct Last {
+    given: Option<Credentials>,
+    /// When the token service did not give others though these were about to expire.
+    failed: Option<Instant>,
 }
 
 impl Role {
     fn new(identity: WebIdentity, region: &str, ca: Option<&str>) -> Self {
         let (region, ca) = (region.to_owned(), ca.map(str::to_owned));
-        Self { identity, region, ca, last: tokio::sync::Mutex::new(None) }
+        Self { identity, region, ca, last: tokio::sync::Mutex::default() }
     }
 
     async fn credentials(&self) -> provider::Result {
         let mut last = self.last.lock().await;
-        let renew_from = SystemTime::now() + RENEW_BEFORE;
-        if let Some(held) = &*last
-            && held.expiry().is_none_or(|expiry| expiry > renew_from)
+        let now = SystemTime::now();
+        let good_until =
+            |until| last.given.clone().filter(|given| given.expiry().is_none_or(|expiry| expiry > until));
+        if let Some(fresh) = good_until(now + RENEW_BEFORE) {
+            return Ok(fresh);
+        }
+        // The token service may be away for a while; what we hold is good until it expires.
+        let held = good_until(now);
+        if let Some(held) = &held
+            && last.failed.is_some_and(|failed| failed.elapsed() < RENEW_AGAIN_AFTER)
         {
             return Ok(held.clone());
         }
-        match (self.assume().await, &*last) {
+        match (self.assume().await, held) {
             (Ok(fresh), _) => {
-                *last = Some(fresh.clone());
+                *last = Last { given: Some(fresh.clone()), failed: None };
                 Ok(fresh)
             }
-            // The token service may be away for a while; what we hold is good until it expires.
-            (Err(_), Some(held)) if held.expiry().is_some_and(|expiry| expiry > SystemTime::now()) => {
-                Ok(held.clone())
+            (Err(_), Some(held)) => {
+                last.failed = Some(Instant::now());
+                Ok(held)
             }
-            (Err(err), _) => Err(err),
+            (Err(err), None) => Err(err),
         }
     }
 

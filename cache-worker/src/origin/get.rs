@@ -146,6 +146,7 @@ impl GetStream {
             .map_err(|_| said(Kind::TimedOut, "no place in the window of requests"))?;
         let wait = Deadlines::grown(self.origin.config().deadlines.first_byte, self.retry.in_a_row());
         let until = (Instant::now() + wait).min(deadline);
+        self.retry.sent_with(self.origin.clients().credentials_generation());
         self.origin.counters().sent(Request::Get);
         let judged = match timeout_at(until, self.send()).await {
             Err(_) => Err(said(Kind::TimedOut, "no first byte")),

@@ -1,7 +1,7 @@
 //! What is on one page of a listing?
 
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
-use aws_sdk_s3::types::{EncodingType, ObjectStorageClass, RequestPayer};
+use aws_sdk_s3::types::{EncodingType, ObjectStorageClass, OptionalObjectAttributes, RequestPayer};
 use tokio::time::{Instant, timeout_at};
 
 use super::Origin;
@@ -60,7 +60,7 @@ pub(super) async fn page(
 ) -> Result<Page, OriginError> {
     let mut retry = Retry::new(deadline);
     loop {
-        match try_page(origin, prefix, start, priority, &retry).await {
+        match try_page(origin, prefix, start, priority, &mut retry).await {
             Ok(page) => {
                 origin.went_well();
                 return Ok(page);
@@ -75,7 +75,7 @@ async fn try_page(
     prefix: &str,
     start: &PageStart,
     priority: Priority,
-    retry: &Retry,
+    retry: &mut Retry,
 ) -> Result<Page, Verdict> {
     let timed_out = |words: &str| Verdict { kind: Kind::TimedOut, said: words.to_owned(), region: None };
     let permit = timeout_at(retry.deadline(), origin.window().acquire(priority, PAGE_BYTES))
@@ -83,6 +83,7 @@ async fn try_page(
         .map_err(|_| timed_out("no place in the window of requests"))?;
     // The whole page must come in this time; servers that walk a folder for it may take a while.
     let until = (Instant::now() + Deadlines::LONGEST_WAIT).min(retry.deadline());
+    retry.sent_with(origin.clients().credentials_generation());
     origin.counters().sent(Request::List);
     let answered = match timeout_at(until, send(origin, prefix, start)).await {
         Err(_) => Err(timed_out("no page")),
@@ -106,6 +107,8 @@ async fn send(origin: &Origin, prefix: &str, start: &PageStart) -> Result<ListOb
         PageStart::After(key) => call.start_after(key),
         PageStart::Token(token) => call.continuation_token(token),
     };
+    // Which archived objects have been restored is only said to who asks.
+    call = call.optional_object_attributes(OptionalObjectAttributes::RestoreStatus);
     if config.requester_pays {
         call = call.request_payer(RequestPayer::Requester);
     }
@@ -132,7 +135,7 @@ fn read(answer: ListObjectsV2Output) -> Result<Page, Verdict> {
             matches!(
                 object.storage_class,
                 Some(ObjectStorageClass::Glacier | ObjectStorageClass::DeepArchive)
-            ) && !object.restore_status.as_ref().is_some_and(|restore| restore.restore_expiry_date.is_some());
+            ) && object.restore_status.as_ref().is_none_or(|restore| restore.restore_expiry_date.is_none());
         objects.push(Listed {
             key: if is_encoded { decode(key) } else { key.into_bytes() },
             size: size.ok_or_else(|| unexpected("an object without a size"))?,

@@ -142,7 +142,8 @@ impl Origin {
         counters.failed(kind);
         let remedy = Remedy {
             went_to_region: region.is_some_and(|region| clients.learn_region(&region)),
-            has_new_credentials: kind.is_about_credentials() && clients.have_new_credentials(),
+            has_new_credentials: kind.is_about_credentials()
+                && clients.look_at_credentials() != retry.was_sent_with(),
         };
         let pause = retry.pause(kind, remedy, rand::random(), Instant::now());
         let error = OriginError::new(kind, request, clients.target(), object, said, retry.tries());

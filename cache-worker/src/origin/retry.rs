@@ -12,6 +12,8 @@ use super::error::OriginErrorKind as Kind;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// No pause is longer, so that reads go on within a second or two of an outage's end.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The same for a server that asks us to slow down: the window has already done what it asks for.
+const LONGEST_PAUSE_OF_THROTTLED: Duration = Duration::from_millis(500);
 /// A read's usual deadline of 120 s ends the tries long before this does.
 const MAX_TRIES: u32 = 512;
 /// A wrong answer is worth a second look (a proxy's mistake passes), no more.
@@ -36,11 +38,12 @@ pub(super) struct Retry {
     wrong_answers: u32,
     skews: u32,
     regions: u32,
+    sent_with: u64,
 }
 
 impl Retry {
     pub(super) fn new(deadline: Instant) -> Self {
-        Self { deadline, tries: 0, in_a_row: 0, wrong_answers: 0, skews: 0, regions: 0 }
+        Self { deadline, tries: 0, in_a_row: 0, wrong_answers: 0, skews: 0, regions: 0, sent_with: 0 }
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -55,6 +58,16 @@ impl Retry {
     /// How often it has failed since anything was received.
     pub(super) fn in_a_row(&self) -> u32 {
         self.in_a_row
+    }
+
+    /// Takes note of which credentials the next try is made with.
+    pub(super) fn sent_with(&mut self, generation: u64) {
+        self.sent_with = generation;
+    }
+
+    /// Which credentials the last try was made with.
+    pub(super) fn was_sent_with(&self) -> u64 {
+        self.sent_with
     }
 
     /// Takes note of bytes that arrived: what comes next is a new failure, not the same.
@@ -76,7 +89,8 @@ impl Retry {
         self.in_a_row += 1;
         let pause = match kind {
             _ if kind.is_transient() => {
-                let longest = FIRST_PAUSE.saturating_mul(1 << self.in_a_row.min(8)).min(LONGEST_PAUSE);
+                let cap = if kind == Kind::Throttled { LONGEST_PAUSE_OF_THROTTLED } else { LONGEST_PAUSE };
+                let longest = FIRST_PAUSE.saturating_mul(1 << self.in_a_row.min(8)).min(cap);
                 // At least a quarter, so that a crowd of readers of a broken server does not turn into a busy loop.
                 longest.mul_f64(0.25 + 0.75 * chance)
             }

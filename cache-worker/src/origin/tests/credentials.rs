@@ -54,7 +54,9 @@ async fn changed_credentials_are_taken_up_by_the_request_that_was_refused() {
     assert_eq!(kind_of_read(&origin, &objects).await, Kind::InvalidAccessKey);
     put_keys(folder.path(), "AKIDNEW2", "new");
     std::fs::write(folder.path().join(names::SESSION_TOKEN), "token").unwrap();
-    read_big(&origin, &objects, 0..9).await.unwrap();
+    // Each of many requests that were sent with the old key finds the new one, not only the first.
+    let all = futures::future::join_all((0..8).map(|_| read_big(&origin, &objects, 0..9))).await;
+    assert!(all.iter().all(Result::is_ok), "{all:?}");
     server.expire_credentials("AKIDNEW2");
     assert_eq!(kind_of_read(&origin, &objects).await, Kind::ExpiredToken);
 }
@@ -118,7 +120,25 @@ async fn a_web_identity_buys_credentials_from_a_folder_or_by_itself() {
 }
 
 #[tokio::test]
-async fn a_clock_that_differs_too_much_is_an_error_after_one_more_try() {
+async fn a_token_service_that_is_away_is_waited_for() {
+    use millrace_s3_server::outage::OutageMode;
+    let (server, objects) = server();
+    let server = server.sts(StsConfig::default()).start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("token"), "any").unwrap();
+    let mut config = config_of(&server);
+    config.credentials = CredentialsConfig::WebIdentity(WebIdentity {
+        role_arn: "arn:aws:iam::123456789012:role/reader".to_owned(),
+        token_file: folder.path().join("token"),
+        session_name: None,
+        sts_endpoint: Some(server.endpoint()),
+    });
+    server.begin_outage(OutageMode::Refuse, Duration::from_secs(1));
+    read_big(&open(config), &objects, 0..9).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_clock_that_differs_is_learned_from_the_answer() {
     let (server, objects) = server();
     let access = Access::signed(Credentials::new("AKIDOLD1", "old"));
     let server = server.access(access).clock_offset_seconds(3600).start().await.unwrap();
@@ -127,8 +147,18 @@ async fn a_clock_that_differs_too_much_is_an_error_after_one_more_try() {
     let mut config = config_of(&server);
     config.credentials = CredentialsConfig::Folder(folder.path().to_owned());
     let origin = open(config);
-    let err = read_big(&origin, &objects, 0..9).await.unwrap_err();
+    read_big(&origin, &objects, 0..9).await.unwrap();
+    read_big(&origin, &objects, 0..9).await.unwrap();
+    assert_eq!(origin.counters().now().of(Kind::ClockSkew), 1);
+}
+
+#[tokio::test]
+async fn a_clock_that_cannot_be_learned_is_an_error() {
+    use millrace_s3_server::faults::{plan::FaultPlan, rule::Fault};
+    let (server, objects) = server();
+    let fault = Fault::Error { status: 403, code: "RequestTimeTooSkewed".to_owned(), message: String::new() };
+    let server = server.faults(FaultPlan::default().rule(fault)).start().await.unwrap();
+    let err = read_big(&open(config_of(&server)), &objects, 0..9).await.unwrap_err();
     assert_eq!(err.kind(), Kind::ClockSkew);
     assert!(err.to_string().contains("NTP"), "{err}");
-    assert_eq!(origin.counters().now().of(Kind::ClockSkew), 2);
 }

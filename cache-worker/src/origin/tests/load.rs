@@ -30,7 +30,7 @@ async fn the_window_closes_under_503s_and_opens_again_within_seconds() {
     let closed_at = origin.window().now().limit;
     server.clear_faults();
     server.set_faults(FaultPlan::default().with_first_byte(Duration::from_millis(10))).unwrap();
-    run(3).await;
+    run(2).await;
     let open_again_at = origin.window().now().limit;
     assert!(open_at >= 64, "{open_at}");
     assert!(closed_at <= 16, "{closed_at}");
