@@ -8,6 +8,8 @@ use clap_complete::Shell;
 use millrace_daemon::logging::LogArgs;
 use millrace_s3_server::backend::spec::SyntheticSpec;
 
+use crate::local::folder::DatasetName;
+
 /// Feeds training jobs from object storage: cached once, read through a folder.
 ///
 /// A Dataset says which parts of which buckets are wanted. `millrace local up` starts cache workers and a mount for it on
@@ -40,6 +42,8 @@ const EXAMPLE: &str = "Try it without a bucket of your own:\n  \
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run a Dataset on this machine, without a cluster: workers and a mount.
+    Local(LocalArgs),
     /// Serve S3 from a folder or from computed bodies, for trials and tests.
     S3 {
         /// What to do.
@@ -61,6 +65,114 @@ pub enum Command {
         /// The shell.
         shell: Shell,
     },
+}
+
+/// Arguments of `local`.
+#[derive(Debug, Args)]
+pub struct LocalArgs {
+    /// Folder where Datasets keep identity, keys, cache and logs [default: $XDG_STATE_HOME/millrace or ~/.local/state/millrace].
+    #[arg(long, global = true, env = "MILLRACE_LOCAL_STATE_DIR", value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: LocalCommand,
+}
+
+/// Commands of `local`.
+#[derive(Debug, Subcommand)]
+pub enum LocalCommand {
+    /// Start workers and mount of a Dataset, and keep them up until Ctrl-C.
+    ///
+    /// The file holds a Dataset and the Secrets that it names, as for `kubectl apply`. The bucket is listed, the workers load
+    /// ahead what spec.warmUp says, and the files can be read as soon as the line "ready: mounted at ..." is printed. Processes
+    /// that die are started again. What is cached outlives a stop.
+    #[command(after_help = "Examples:\n  millrace local up -f dataset.yaml\n  \
+        millrace local up -f dataset.yaml --mount /mnt/imagenet --workers 3\n  \
+        millrace local up -f dataset.yaml --ready-file /run/ready.json &   # for scripts\n\n\
+        Without --mount the files are in the Dataset's state folder, below mount/. Root mounts by itself; other users need fusermount3.")]
+    Up(UpArgs),
+    /// Show version, cache, workers, mount and conditions, whether it runs or not.
+    #[command(after_help = "Examples:\n  millrace local status\n  \
+        millrace local status imagenet -o json | jq '.status.conditions[] | select(.type == \"Ready\").status'")]
+    Status(StatusArgs),
+    /// Load files or folders ahead, and wait until they are cached.
+    ///
+    /// Takes the place of the warm-up that runs. Exit code 1 where objects failed, or the caches are full.
+    #[command(
+        after_help = "Examples:\n  millrace local warm /train\n  millrace local warm /mnt/imagenet/train/n01440764"
+    )]
+    Warm(WarmArgs),
+    /// Tell all about one file: its object, where its blocks are cached, who owns them, what failed last and how to cure it.
+    ///
+    /// For a path that is not shown, the keys that were left out and why; without a path, all such keys. A key is left out where it
+    /// cannot be a file beside the others: `a` beside `a/b`, empty, `.` or `..` segments, more than 255 bytes in a segment.
+    #[command(
+        after_help = "Examples:\n  millrace local why /train/a.jpg\n  millrace local why /mnt/imagenet/train/a.jpg\n  \
+        millrace local why        # which keys are not shown"
+    )]
+    Why(WhyArgs),
+    /// Stop a Dataset and unmount it, also after a crash. What is cached stays.
+    Down(NameArgs),
+    /// Forget a Dataset that is down: identity, keys, cache, logs. The bucket is not touched.
+    Rm(NameArgs),
+}
+
+/// Arguments of `local up`.
+#[derive(Debug, Clone, Args)]
+pub struct UpArgs {
+    /// The file; `-` reads stdin.
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// An empty folder to mount on [default: mount/ in the Dataset's state folder].
+    #[arg(long, value_name = "DIR")]
+    pub mount: Option<PathBuf>,
+    /// How many workers [default: spec.workers.replicas].
+    #[arg(long, value_name = "N")]
+    pub workers: Option<usize>,
+    /// Write {"mount", "version", "pid"} to this file as JSON once the files can be read.
+    #[arg(long, value_name = "FILE")]
+    pub ready_file: Option<PathBuf>,
+}
+
+/// A Dataset by name.
+#[derive(Debug, Args)]
+pub struct NameArgs {
+    /// NAME or NAMESPACE/NAME; may be left away where only one is up, or only one is there.
+    #[arg(value_name = "NAME")]
+    pub name: Option<DatasetName>,
+}
+
+/// Arguments of `local status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// NAME or NAMESPACE/NAME; all Datasets without.
+    #[arg(value_name = "NAME")]
+    pub name: Option<DatasetName>,
+    /// For people, or JSON in the shape of the Dataset's status.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Arguments of `local warm`.
+#[derive(Debug, Args)]
+pub struct WarmArgs {
+    /// Files or folders, as in the dataset or below its mount point; `/` is all.
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// NAME or NAMESPACE/NAME of the Dataset; may be left away where only one is up, or paths are below its mount point.
+    #[arg(long, value_name = "NAME")]
+    pub dataset: Option<DatasetName>,
+}
+
+/// Arguments of `local why`.
+#[derive(Debug, Args)]
+pub struct WhyArgs {
+    /// A file, as in the dataset or below its mount point.
+    #[arg(value_name = "PATH")]
+    pub path: Option<PathBuf>,
+    /// NAME or NAMESPACE/NAME of the Dataset; may be left away where only one is up, or the path is below its mount point.
+    #[arg(long, value_name = "NAME")]
+    pub dataset: Option<DatasetName>,
 }
 
 /// How results are printed.

@@ -3,6 +3,7 @@
 mod args;
 mod completions;
 mod exit;
+mod local;
 mod manifest;
 mod s3;
 mod signals;
@@ -16,13 +17,15 @@ use crate::args::{Cli, Command, S3Command};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let done =
-        millrace_daemon::logging::init(&cli.log).map_err(anyhow::Error::from).and_then(|()| run(cli.command));
+    let done = millrace_daemon::logging::init(&cli.log)
+        .map_err(anyhow::Error::from)
+        .and_then(|()| run(cli.command, &cli.log.log));
     exit::code(done)
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
+fn run(command: Command, log_filter: &str) -> anyhow::Result<()> {
     match command {
+        Command::Local(args) => runtime()?.block_on(local::run(&args, log_filter)),
         Command::S3 { command: S3Command::Serve(args) } => runtime()?.block_on(s3::serve(&args)),
         Command::Validate(args) => validate::validate(&args),
         Command::Crd => exit::print(&millrace_api::dataset::crd::dataset_crd_yaml()),
