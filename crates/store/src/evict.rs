@@ -106,7 +106,7 @@ impl Tier {
         let mut searches = 0;
         while !self.is_enough(wanted, freed) {
             if let Some(victim) = queue.blocks.pop() {
-                if let Some(gone) = self.evict(&victim) {
+                if let Some(gone) = self.evict(&victim, self.eviction) {
                     freed.bytes += gone.bytes;
                     freed.files += gone.files;
                 }
@@ -123,8 +123,29 @@ impl Tier {
                 return;
             }
             searches += 1;
-            queue.blocks = self.search(is_read_through);
+            queue.blocks = self.search(is_read_through, self.eviction);
             queue.none_at = queue.blocks.is_empty().then_some(now);
+        }
+    }
+
+    /// Evicts what is above a quota that was lowered since the last opening, also where nothing is evicted otherwise.
+    pub(crate) fn shrink_to_quota(&self) {
+        for is_read_through in [true, false] {
+            loop {
+                let before = self.held().bytes;
+                if before <= self.config.quota_bytes {
+                    return;
+                }
+                for victim in self.search(is_read_through, Eviction::Lru).iter().rev() {
+                    if self.held().bytes <= self.config.quota_bytes {
+                        break;
+                    }
+                    self.evict(victim, Eviction::Lru);
+                }
+                if self.held().bytes >= before {
+                    break;
+                }
+            }
         }
     }
 
@@ -141,7 +162,7 @@ impl Tier {
     }
 
     /// The blocks of a class that may go, the first to go last.
-    fn search(&self, is_read_through: bool) -> Vec<Victim> {
+    fn search(&self, is_read_through: bool, eviction: Eviction) -> Vec<Victim> {
         let mut first = BinaryHeap::new();
         let mut least_recent = 0;
         for content in contents(&self.config.dir) {
@@ -149,7 +170,7 @@ impl Tier {
             let Ok(Opened::File(open)) = open_pair(&self.paths(content), content) else { continue };
             let Ok(records) = open.records() else { continue };
             for victim in
-                victims_of(content, &records, open.is_marked(MARK_UNUSED), self.eviction, is_read_through)
+                victims_of(content, &records, open.is_marked(MARK_UNUSED), eviction, is_read_through)
             {
                 least_recent += usize::from(victim.rank == Rank::LeastRecent);
                 first.push(victim);
@@ -166,9 +187,9 @@ impl Tier {
     }
 
     /// Evicts one block, unless it was used since the search; what that freed.
-    fn evict(&self, victim: &Victim) -> Option<Held> {
+    fn evict(&self, victim: &Victim, eviction: Eviction) -> Option<Held> {
         let open = self.open_content(victim.content, Purpose::Look)?;
-        let gone = match self.evict_open(&open, victim) {
+        let gone = match self.evict_open(&open, victim, eviction) {
             Ok(gone) => gone?,
             Err(reason) => {
                 tracing::debug!(content = %victim.content, block = victim.block, ?reason, "block not evicted");
@@ -180,7 +201,12 @@ impl Tier {
         Some(gone)
     }
 
-    fn evict_open(&self, open: &Arc<OpenFile>, victim: &Victim) -> Result<Option<Held>, NotKept> {
+    fn evict_open(
+        &self,
+        open: &Arc<OpenFile>,
+        victim: &Victim,
+        eviction: Eviction,
+    ) -> Result<Option<Held>, NotKept> {
         let io = |error: io::Error| NotKept::of_io(&error);
         let Some(locked) = open.try_lock()? else { return Ok(None) };
         if !open.is_linked() {
@@ -190,7 +216,7 @@ impl Tier {
         let records = open.records().map_err(io)?;
         let is_unused = open.reread_mark(MARK_UNUSED).map_err(io)?;
         let Some(record) = records.get(victim.block as usize) else { return Ok(None) };
-        if rank(record, is_unused, self.eviction) != Some(victim.rank) {
+        if rank(record, is_unused, eviction) != Some(victim.rank) {
             return Ok(None);
         }
         let is_last = (0..).zip(&records).all(|(block, record)| block == victim.block || record.pages == 0);

@@ -7,9 +7,13 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// Longest wait for a lock that is held for microseconds, unless its holder was stopped; then the bytes are served
-/// without being kept. Far below the 2 s after which readers go round a worker.
-pub(crate) const LOCK_WAIT: Duration = Duration::from_millis(500);
+/// Longest wait for a lock that another process holds. It is held for microseconds as a rule, for a second where a
+/// busy disk makes its holder wait, and for longer by a stopped process only; then bytes are served without being kept.
+pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(2);
+
+/// Longest wait for threads of this process, which queue for one file: each write of 1 MiB may be made to wait 200 ms
+/// where dirty pages are short, and none of them is lost to a stopped process.
+pub(crate) const TURN_WAIT: Duration = Duration::from_secs(30);
 
 /// An exclusive flock; released on drop, and by the kernel when the process dies.
 ///

@@ -6,15 +6,15 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, fallocate};
 use zerocopy::IntoBytes;
 
-use crate::lock::{FileLock, LOCK_WAIT};
+use crate::lock::{FileLock, LOCK_WAIT, TURN_WAIT};
 use crate::sidecar::{Entry, Layout, MARKS_OFFSET, Record};
 use crate::stats::NotKept;
-use std::time::Duration;
 
 /// Entries read with one call: a request of 1 MiB has 16, a block of 8 MiB has 128.
 const ENTRIES_AT_ONCE: usize = 128;
@@ -129,19 +129,19 @@ impl OpenFile {
 
     /// Keeps all others from changing the file.
     pub fn lock(&self) -> Result<LockedFile<'_>, NotKept> {
-        self.lock_within(LOCK_WAIT)?.ok_or(NotKept::Busy)
+        self.lock_within(TURN_WAIT, LOCK_WAIT)?.ok_or(NotKept::Busy)
     }
 
     /// The same, if nobody holds it now.
     pub fn try_lock(&self) -> Result<Option<LockedFile<'_>>, NotKept> {
-        self.lock_within(Duration::ZERO)
+        self.lock_within(Duration::ZERO, Duration::ZERO)
     }
 
-    fn lock_within(&self, wait: Duration) -> Result<Option<LockedFile<'_>>, NotKept> {
+    fn lock_within(&self, turn: Duration, wait: Duration) -> Result<Option<LockedFile<'_>>, NotKept> {
         if !self.is_writable {
             return Err(NotKept::ReadOnly);
         }
-        let Some(turn) = self.turn.try_lock_for(wait) else { return Ok(None) };
+        let Some(turn) = self.turn.try_lock_for(turn) else { return Ok(None) };
         let lock = FileLock::acquire(&self.sidecar, wait).map_err(|error| NotKept::of_io(&error))?;
         Ok(lock.map(|lock| LockedFile { open: self, _lock: lock, _turn: turn }))
     }

@@ -304,7 +304,10 @@ impl Store {
 fn open_tier(tier: &Tier) -> Result<(), OpenStore> {
     let dir = tier.config.dir.clone();
     match open_usage(tier) {
-        Ok(usage) => *tier.usage.lock() = Some(usage),
+        Ok(usage) => {
+            *tier.usage.lock() = Some(usage);
+            tier.shrink_to_quota();
+        }
         Err(OpenTier::Io(source)) if NotKept::of_io(&source) != NotKept::Io || is_fault(&source) => {
             tier.fault(&source);
         }

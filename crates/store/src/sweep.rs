@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::sidecar::MARK_UNUSED;
@@ -10,10 +11,21 @@ use crate::tier::Tier;
 /// How long bytes of a file that another process removed stay allocated because this one holds it open.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// Ends the sweeping thread when dropped.
+/// Ends the sweeping thread when dropped, and waits for it, so that a store that was dropped has nothing open.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
-    _alive: SyncSender<()>,
+    alive: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        self.alive = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic in it has been reported by the hook.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// Starts the thread that closes files which were removed by others. `None`, logged, where the system has no thread left.
@@ -27,7 +39,7 @@ pub(crate) fn sweep_often(tiers: &Arc<[Tier]>) -> Option<Sweeper> {
         }
     };
     match std::thread::Builder::new().name("store-sweep".to_owned()).spawn(run) {
-        Ok(_) => Some(Sweeper { _alive: alive }),
+        Ok(thread) => Some(Sweeper { alive: Some(alive), thread: Some(thread) }),
         Err(error) => {
             tracing::warn!(error = %error, "start the thread that closes removed store files");
             None

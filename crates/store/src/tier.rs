@@ -34,6 +34,9 @@ use crate::usage::{Held, UsageFile, UseUsage};
 /// How long a tier whose file system is full is left alone.
 const FULL_PAUSE_MILLIS: u64 = 1_000;
 
+/// How long one whose usage record is held by a stopped process is left alone.
+const BUSY_PAUSE_MILLIS: u64 = 1_000;
+
 /// How long one that is read-only or failing is left alone.
 const FAULT_PAUSE_MILLIS: u64 = 5_000;
 
@@ -266,10 +269,17 @@ impl Tier {
     /// Changes the usage record.
     pub fn update<R>(&self, change: impl FnOnce(&mut Held) -> R) -> Result<R, NotKept> {
         let mut usage = self.usage.lock();
+        // Those who queued here while one waited for a stopped process do not each wait as long.
+        if self.paused() == Some(NotKept::Busy) {
+            return Err(NotKept::Busy);
+        }
         let file = self.ready(&mut usage)?;
         match file.update(change) {
             Ok(answer) => Ok(answer),
-            Err(UseUsage::Busy) => Err(NotKept::Busy),
+            Err(UseUsage::Busy) => {
+                self.pause(NotKept::Busy, BUSY_PAUSE_MILLIS);
+                Err(NotKept::Busy)
+            }
             Err(UseUsage::Damaged) => {
                 // Counted again by the next change.
                 *usage = None;
@@ -303,10 +313,14 @@ impl Tier {
         if self.paused().is_none() {
             tracing::warn!(dir = ?self.config.dir, error = %error, "store folder takes no more for a while");
         }
-        self.pause_reason.store(reason as u8, Ordering::Relaxed);
-        self.pause_until_millis.store(self.clock.millis() + pause, Ordering::Relaxed);
+        self.pause(reason, pause);
         self.room.forget();
         reason
+    }
+
+    fn pause(&self, reason: NotKept, millis: u64) {
+        self.pause_reason.store(reason as u8, Ordering::Relaxed);
+        self.pause_until_millis.store(self.clock.millis() + millis, Ordering::Relaxed);
     }
 
     /// Uses the tier again, after room was made.

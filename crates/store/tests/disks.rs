@@ -9,6 +9,7 @@ mod rig;
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use millrace_store::{Eviction, NotKept, Store, StoreConfig, Written};
 use rig::*;
@@ -47,8 +48,13 @@ impl LoopDisk {
         run("mount", &["-o", "loop,errors=remount-ro"], &[&self.image(), &self.mount_point()])
     }
 
+    /// Unmounts. A program that another test starts holds our descriptors until it runs, so more than one try is made.
     fn unmount(&self) -> Result<(), String> {
-        run("umount", &[], &[&self.mount_point()])
+        let mut tries = (0..100).map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            run("umount", &[], &[&self.mount_point()])
+        });
+        tries.find(Result::is_ok).unwrap_or_else(|| Err(format!("{:?} stays busy", self.mount_point())))
     }
 
     /// The name of its loop device, as sysfs has it.
@@ -62,8 +68,8 @@ impl LoopDisk {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        // Not mounted where a test has failed in between.
-        let _ = self.unmount();
+        // Not mounted where a test has failed in between; lazily, since it may have left files open.
+        let _ = run("umount", &["-l"], &[&self.mount_point()]);
     }
 }
 
