@@ -2,19 +2,19 @@
 //!
 //! | frame | layout of the body |
 //! |---|---|
-//! | data | item `u32`, first chunk `u32`, count `u16`, 0 `u16`, payload length `u32`, epoch `u64`, CRC32C `u32` × count, payload |
+//! | data | item `u32`, first chunk `u32`, count `u16`, 0 `u16`, payload length `u32`, epoch `u64`, CRC32C of each chunk `u32` × count |
 //! | pending | epoch `u64` |
 //! | error | item `u32`, code `u16`, epoch `u64`, message (`u16` length, UTF-8) |
 //! | membership | epoch `u64`, count `u16`, then per worker: name (`u16` length), address (`u16` length), weight `u32` |
-//! | index part | total length of the index `u64`, offset `u64`, payload length `u32`, 0 `u32`, payload |
+//! | index part | total length of the index `u64`, offset `u64`, payload length `u32`, 0 `u32` |
 //! | pong | epoch `u64` |
 //!
 //! The chunks of a data frame are consecutive; all but the last are 64 KiB long, and the last is shorter only where it
 //! ends its object. `epoch` is that of the worker's membership; a client with an older one asks for it.
 
-use super::bytes::{DecodeFrame, Reader, put_frame, put_text};
+use super::bytes::{DecodeFrame, Reader, put_frame, put_head, put_text};
 use super::{
-    ErrorCode, FrameHeader, HEADER_BYTES, MAX_ADDRESS_BYTES, MAX_FRAME_CHUNKS, MAX_MESSAGE_BYTES,
+    CRC_BYTES, ErrorCode, FrameHeader, HEADER_BYTES, MAX_ADDRESS_BYTES, MAX_FRAME_CHUNKS, MAX_MESSAGE_BYTES,
     MAX_PAYLOAD_BYTES, flags, kind,
 };
 use crate::block::CHUNK_BYTES;
@@ -84,34 +84,37 @@ impl DataHead {
     /// Length of the fixed fields, bytes.
     pub const BYTES: usize = 24;
 
-    /// Length of header, fields and CRCs of the largest frame, bytes.
-    pub const MAX_PREFIX_BYTES: usize = HEADER_BYTES + Self::BYTES + 4 * MAX_FRAME_CHUNKS as usize;
+    /// Length of all before the payload of the largest frame, bytes.
+    pub const MAX_PREFIX_BYTES: usize =
+        HEADER_BYTES + Self::BYTES + 4 * MAX_FRAME_CHUNKS as usize + CRC_BYTES;
 
-    /// Appends header, fields and CRCs; the caller sends the payload after them.
+    /// Appends all before the payload; the caller sends that after it.
     pub fn encode(&self, request: u64, is_last: bool, crcs: &[u32], out: &mut Vec<u8>) {
         assert_eq!(crcs.len(), usize::from(self.count), "one CRC a chunk");
-        let header = FrameHeader {
-            body_len: (Self::BYTES + 4 * crcs.len()) as u32 + self.payload_len,
-            kind: kind::DATA,
-            flags: if is_last { flags::LAST } else { 0 },
-            request,
-        };
-        out.extend_from_slice(&header.encode());
-        out.extend_from_slice(&self.item.to_le_bytes());
-        out.extend_from_slice(&self.first_chunk.to_le_bytes());
-        out.extend_from_slice(&self.count.to_le_bytes());
-        out.extend_from_slice(&[0; 2]);
-        out.extend_from_slice(&self.payload_len.to_le_bytes());
-        out.extend_from_slice(&self.epoch.to_le_bytes());
-        crcs.iter().for_each(|crc| out.extend_from_slice(&crc.to_le_bytes()));
+        let flags = if is_last { flags::LAST } else { 0 };
+        put_head(out, kind::DATA, flags, request, self.payload_len, |out| {
+            out.extend_from_slice(&self.item.to_le_bytes());
+            out.extend_from_slice(&self.first_chunk.to_le_bytes());
+            out.extend_from_slice(&self.count.to_le_bytes());
+            out.extend_from_slice(&[0; 2]);
+            out.extend_from_slice(&self.payload_len.to_le_bytes());
+            out.extend_from_slice(&self.epoch.to_le_bytes());
+            crcs.iter().for_each(|crc| out.extend_from_slice(&crc.to_le_bytes()));
+        });
     }
 
-    /// Reads the fixed fields off the front of a body, whose length the header announced.
+    /// How many bytes stand between header and payload, once `front` (what follows the header) shows it.
+    pub fn len_before_payload(front: &[u8]) -> Option<usize> {
+        let count = u16::from_le_bytes(*front.get(8..)?.first_chunk()?);
+        Some(Self::BYTES + 4 * usize::from(count.min(MAX_FRAME_CHUNKS)) + CRC_BYTES)
+    }
+
+    /// Reads what stands between header and payload.
     ///
     /// # Errors
     /// Where a field is cut, or the counts contradict each other or the header.
     pub fn decode(header: &FrameHeader, front: &[u8]) -> Result<Self, DecodeFrame> {
-        let mut reader = Reader::new(kind::DATA, front);
+        let mut reader = Reader::new(kind::DATA, header.check(front)?);
         let (item, first_chunk, count) =
             (reader.u32("item")?, reader.u32("first chunk")?, reader.u16("count")?);
         reader.u16("reserved")?;
@@ -120,16 +123,18 @@ impl DataHead {
             return Err(reader.out_of_range("count", count.into()));
         }
         let chunks = u64::from(payload_len).div_ceil(CHUNK_BYTES);
-        let body_len = Self::BYTES as u64 + 4 * u64::from(count) + u64::from(payload_len);
+        let body_len = (Self::BYTES + CRC_BYTES) as u64 + 4 * u64::from(count) + u64::from(payload_len);
         if chunks != u64::from(count) || body_len != u64::from(header.body_len) {
             return Err(reader.out_of_range("payload length", payload_len.into()));
         }
+        reader.take(4 * usize::from(count), "crcs")?;
         Ok(Self { item, first_chunk, count, payload_len, epoch })
     }
 
-    /// Reads the CRCs, which follow the fixed fields.
-    pub fn crcs(bytes: &[u8]) -> impl Iterator<Item = u32> {
-        bytes.as_chunks().0.iter().map(|crc| u32::from_le_bytes(*crc))
+    /// Reads the CRCs of the chunks from what stands between header and payload.
+    pub fn crcs<'a>(&self, before_payload: &'a [u8]) -> impl Iterator<Item = u32> + use<'a> {
+        let crcs = before_payload.get(Self::BYTES..).unwrap_or_default().as_chunks().0;
+        crcs.iter().take(self.count.into()).map(|crc| u32::from_le_bytes(*crc))
     }
 }
 
@@ -137,31 +142,29 @@ impl IndexPartHead {
     /// Length of the fixed fields, bytes.
     pub const BYTES: usize = 24;
 
-    /// Appends header and fields; the caller sends the payload after them.
+    /// How many bytes stand between header and payload.
+    pub const LEN_BEFORE_PAYLOAD: usize = Self::BYTES + CRC_BYTES;
+
+    /// Appends all before the payload; the caller sends that after it.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
-        let header = FrameHeader {
-            body_len: Self::BYTES as u32 + self.payload_len,
-            kind: kind::INDEX_PART,
-            flags: flags::LAST,
-            request,
-        };
-        out.extend_from_slice(&header.encode());
-        out.extend_from_slice(&self.total_len.to_le_bytes());
-        out.extend_from_slice(&self.offset.to_le_bytes());
-        out.extend_from_slice(&self.payload_len.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        put_head(out, kind::INDEX_PART, flags::LAST, request, self.payload_len, |out| {
+            out.extend_from_slice(&self.total_len.to_le_bytes());
+            out.extend_from_slice(&self.offset.to_le_bytes());
+            out.extend_from_slice(&self.payload_len.to_le_bytes());
+            out.extend_from_slice(&[0; 4]);
+        });
     }
 
-    /// Reads the fixed fields off the front of a body, whose length the header announced.
+    /// Reads what stands between header and payload.
     ///
     /// # Errors
     /// Where a field is cut, or the lengths contradict each other or the header.
     pub fn decode(header: &FrameHeader, front: &[u8]) -> Result<Self, DecodeFrame> {
-        let mut reader = Reader::new(kind::INDEX_PART, front);
+        let mut reader = Reader::new(kind::INDEX_PART, header.check(front)?);
         let (total_len, offset) = (reader.u64("total length")?, reader.u64("offset")?);
         let payload_len = reader.u32("payload length")?;
         reader.u32("reserved")?;
-        let body_len = Self::BYTES as u64 + u64::from(payload_len);
+        let body_len = Self::LEN_BEFORE_PAYLOAD as u64 + u64::from(payload_len);
         if payload_len > MAX_PAYLOAD_BYTES || body_len != u64::from(header.body_len) {
             return Err(reader.out_of_range("payload length", payload_len.into()));
         }
@@ -205,7 +208,10 @@ impl Answer {
     /// # Errors
     /// [`DecodeFrame::UnknownKind`] where the kind is no answer without payload, else what is wrong with the body.
     pub fn decode(header: &FrameHeader, body: &[u8]) -> Result<Self, DecodeFrame> {
-        let mut reader = Reader::new(header.kind, body);
+        if !matches!(header.kind, kind::PENDING | kind::ERROR | kind::MEMBERSHIP | kind::PONG) {
+            return Err(DecodeFrame::UnknownKind { kind: header.kind });
+        }
+        let mut reader = Reader::new(header.kind, header.check(body)?);
         match header.kind {
             kind::PENDING => Ok(Answer::Pending { epoch: reader.u64("epoch")? }),
             kind::ERROR => {

@@ -1,6 +1,9 @@
 //! How are fields read from and written to a frame without trusting the sender?
 
-use super::{HEADER_BYTES, MAX_BODY_BYTES, kind};
+use crc_fast::{CrcAlgorithm, Digest};
+
+use super::{CRC_BYTES, HEADER_BYTES, MAX_BODY_BYTES};
+use crate::crc::crc32c;
 
 /// Says why bytes are not a frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +44,12 @@ pub enum DecodeFrame {
         /// The wrong field.
         field: &'static str,
     },
+    /// Bits were flipped on the way: nothing that follows on the connection can be trusted.
+    #[error("frame of kind {kind:#04x} does not fit its CRC")]
+    BadCrc {
+        /// Kind of the frame, as it came.
+        kind: u8,
+    },
     /// The peer speaks another protocol.
     #[error("the peer does not speak this protocol: its first bytes are {magic:02x?}")]
     NotOurProtocol {
@@ -60,7 +69,7 @@ pub enum DecodeFrame {
 pub struct FrameHeader {
     /// Bytes that follow the header.
     pub body_len: u32,
-    /// See [`kind`].
+    /// See [`kind`](super::kind).
     pub kind: u8,
     /// See [`super::flags`].
     pub flags: u8,
@@ -97,9 +106,18 @@ impl FrameHeader {
         Ok(Self { body_len, kind, flags, request })
     }
 
-    /// Whether frames of this kind end with a payload that is received on its own.
-    pub fn has_payload(&self) -> bool {
-        matches!(self.kind, kind::DATA | kind::INDEX_PART)
+    /// Compares what follows the header, up to and with the frame's CRC, with that CRC; answers it without the CRC.
+    pub(super) fn check<'a>(&self, covered: &'a [u8]) -> Result<&'a [u8], DecodeFrame> {
+        let short = DecodeFrame::Short { kind: self.kind, field: "crc" };
+        let (body, crc) = covered.split_last_chunk::<CRC_BYTES>().ok_or(short)?;
+        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        digest.update(&self.encode());
+        digest.update(body);
+        if digest.finalize() == u64::from(u32::from_le_bytes(*crc)) {
+            Ok(body)
+        } else {
+            Err(DecodeFrame::BadCrc { kind: self.kind })
+        }
     }
 }
 
@@ -163,7 +181,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends a whole frame to `out`: a header, then what `body` writes.
+/// Appends a whole frame to `out`: a header, then what `body` writes, then the CRC.
 pub(super) fn put_frame(
     out: &mut Vec<u8>,
     kind: u8,
@@ -171,13 +189,27 @@ pub(super) fn put_frame(
     request: u64,
     body: impl FnOnce(&mut Vec<u8>),
 ) {
+    put_head(out, kind, flags, request, 0, body);
+}
+
+/// Appends the head of a frame whose payload follows: a header, then what `head` writes, then the CRC.
+pub(super) fn put_head(
+    out: &mut Vec<u8>,
+    kind: u8,
+    flags: u8,
+    request: u64,
+    payload_len: u32,
+    head: impl FnOnce(&mut Vec<u8>),
+) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
-    body(out);
-    let body_len = out.len() - start - HEADER_BYTES;
+    head(out);
+    let body_len = out.len() - start - HEADER_BYTES + CRC_BYTES + payload_len as usize;
     assert!(body_len <= MAX_BODY_BYTES as usize, "a frame of kind {kind:#04x} with {body_len} bytes");
     let header = FrameHeader { body_len: body_len as u32, kind, flags, request };
     out[start..start + HEADER_BYTES].copy_from_slice(&header.encode());
+    let crc = crc32c(&out[start..]);
+    out.extend_from_slice(&crc.to_le_bytes());
 }
 
 /// Appends a text behind its length, cut to at most `max` bytes at a character.

@@ -14,7 +14,7 @@
 use std::ops::RangeInclusive;
 
 use super::bytes::{DecodeFrame, Reader, put_frame, put_text};
-use super::{ErrorCode, MAGIC, MAX_MESSAGE_BYTES, kind};
+use super::{ErrorCode, FrameHeader, MAGIC, MAX_MESSAGE_BYTES, kind};
 use crate::keys::KEY_BYTES;
 
 /// Longest name of a client, bytes.
@@ -102,12 +102,13 @@ impl ServerHello {
     ///
     /// # Errors
     /// [`DecodeFrame::NotOurProtocol`], or another where a field is cut or contradicts another.
-    pub fn decode(body: &[u8]) -> Result<Self, DecodeFrame> {
-        let mut reader = Reader::new(kind::SERVER_HELLO, body);
-        let magic = reader.array("magic")?;
-        if magic != MAGIC {
-            return Err(DecodeFrame::NotOurProtocol { magic });
+    pub fn decode(header: &FrameHeader, body: &[u8]) -> Result<Self, DecodeFrame> {
+        // The magic before the CRC: another protocol is to be called so.
+        if let Some(magic) = body.first_chunk().filter(|magic| **magic != MAGIC) {
+            return Err(DecodeFrame::NotOurProtocol { magic: *magic });
         }
+        let mut reader = Reader::new(kind::SERVER_HELLO, header.check(body)?);
+        reader.take(MAGIC.len(), "magic")?;
         let (oldest, newest) = (reader.u16("oldest")?, reader.u16("newest")?);
         if oldest > newest {
             return Err(reader.out_of_range("oldest", oldest.into()));
@@ -136,8 +137,8 @@ impl ClientHello {
     ///
     /// # Errors
     /// Where a field is cut, too long or not text.
-    pub fn decode(body: &[u8]) -> Result<Self, DecodeFrame> {
-        let mut reader = Reader::new(kind::CLIENT_HELLO, body);
+    pub fn decode(header: &FrameHeader, body: &[u8]) -> Result<Self, DecodeFrame> {
+        let mut reader = Reader::new(kind::CLIENT_HELLO, header.check(body)?);
         let mut hello = Self {
             version: reader.u16("version")?,
             features: reader.u64("features")?,
@@ -176,8 +177,8 @@ impl HelloOk {
     ///
     /// # Errors
     /// [`DecodeFrame::Short`] where a field is cut.
-    pub fn decode(body: &[u8]) -> Result<Self, DecodeFrame> {
-        let mut reader = Reader::new(kind::HELLO_OK, body);
+    pub fn decode(header: &FrameHeader, body: &[u8]) -> Result<Self, DecodeFrame> {
+        let mut reader = Reader::new(kind::HELLO_OK, header.check(body)?);
         Ok(Self {
             features: reader.u64("features")?,
             proof: reader.array("proof")?,
@@ -199,8 +200,8 @@ impl Refused {
     ///
     /// # Errors
     /// Where a field is cut, too long or not text.
-    pub fn decode(body: &[u8]) -> Result<Self, DecodeFrame> {
-        let mut reader = Reader::new(kind::REFUSED, body);
+    pub fn decode(header: &FrameHeader, body: &[u8]) -> Result<Self, DecodeFrame> {
+        let mut reader = Reader::new(kind::REFUSED, header.check(body)?);
         let code = ErrorCode::from_wire(reader.u16("code")?);
         Ok(Self { code, message: reader.text(MAX_MESSAGE_BYTES, "message")?.to_owned() })
     }

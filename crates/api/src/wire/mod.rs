@@ -1,21 +1,25 @@
 //! How do two processes talk on the data port?
 //!
-//! Everything is little-endian. A frame is a header of 16 bytes and a body:
+//! Everything is little-endian. A frame is a header of 16 bytes, a body, the CRC32C of both, and in two kinds a payload, which
+//! has CRCs of its own (data) or a hash (index). So no flipped bit makes one chunk pass for another:
 //!
 //! | offset | size | field |
 //! |---|---|---|
-//! | 0 | 4 | `body_len`: bytes after the header, at most [`MAX_BODY_BYTES`] ([`MAX_HELLO_BODY_BYTES`] before the hello is over) |
+//! | 0 | 4 | `body_len`: all bytes after the header, at most [`MAX_BODY_BYTES`] ([`MAX_HELLO_BODY_BYTES`] before the hello is over) |
 //! | 4 | 1 | `kind`, see [`kind`] |
 //! | 5 | 1 | `flags`, see [`flags`]; unknown bits are ignored |
-//! | 6 | 2 | 0; ignored by the reader |
+//! | 6 | 2 | 0 |
 //! | 8 | 8 | `request`: chosen by the client, unique among its open requests of the connection; 0 where no request is meant |
+//! | 16 | n | the body, by kind: see the tables of the hellos, requests and answers |
+//! | 16 + n | 4 | CRC32C of all before |
+//! | 20 + n | m | payload of data and index parts |
 //!
 //! The server speaks first: [`ServerHello`], answered by [`ClientHello`], answered by [`HelloOk`] or [`Refused`]. Then the
 //! client sends requests ([`Request`]) and the server answers ([`Answer`]), in any order, many at a time.
 //!
 //! **Compatibility.** Both hellos name versions; the highest that both speak is used, and a build speaks its own
-//! ([`VERSION`]) and the one before ([`OLDEST_VERSION`]). Within a version: a body may grow at its end (readers ignore what
-//! follows the fields they know), flags may be added, hello TLVs are skipped by their length, and a server answers a
+//! ([`VERSION`]) and the one before ([`OLDEST_VERSION`]). Within a version: a body without payload may grow at its end (readers ignore
+//! what follows the fields they know), flags may be added, hello TLVs are skipped by their length, and a server answers a
 //! frame of unknown kind with [`ErrorCode::Unsupported`] instead of closing. The bytes are pinned by the tests `golden_*`.
 
 mod answer;
@@ -43,6 +47,9 @@ pub const OLDEST_VERSION: u16 = 1;
 
 /// Length of a frame header, bytes.
 pub const HEADER_BYTES: usize = 16;
+
+/// Length of the CRC that ends header and body, bytes.
+pub const CRC_BYTES: usize = 4;
 
 /// Most chunks in one data frame: 1 MiB of payload, the largest FUSE request.
 pub const MAX_FRAME_CHUNKS: u16 = 16;

@@ -122,7 +122,10 @@ impl Request {
     /// # Errors
     /// [`DecodeFrame::UnknownKind`] where the kind is no request, else what is wrong with the body.
     pub fn decode(header: &FrameHeader, body: &[u8]) -> Result<Self, DecodeFrame> {
-        let mut reader = Reader::new(header.kind, body);
+        if !matches!(header.kind, kind::READ..=kind::PING) {
+            return Err(DecodeFrame::UnknownKind { kind: header.kind });
+        }
+        let mut reader = Reader::new(header.kind, header.check(body)?);
         match header.kind {
             kind::READ => decode_read(header, &mut reader).map(Request::Read),
             kind::BATCH_READ => decode_batch(header, &mut reader).map(Request::BatchRead),

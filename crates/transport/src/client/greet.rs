@@ -38,8 +38,8 @@ pub(super) async fn connect(address: &str, key: &Key, name: &str, epoch: u64) ->
     let mut stream = TcpStream::connect(address).await.map_err(Greet::Connect)?;
     // Requests are small and somebody waits for each.
     stream.set_nodelay(true).map_err(Greet::Connect)?;
-    let theirs =
-        ServerHello::decode(&hello(&mut stream, kind::SERVER_HELLO).await?).map_err(Greet::Decode)?;
+    let (header, body) = hello(&mut stream, kind::SERVER_HELLO).await?;
+    let theirs = ServerHello::decode(&header, &body).map_err(Greet::Decode)?;
     let offered = theirs.oldest..=theirs.newest;
     let Some(version) = negotiate(VERSIONS, offered.clone()) else {
         return Err(Greet::Version { ours: VERSIONS, theirs: offered });
@@ -49,14 +49,15 @@ pub(super) async fn connect(address: &str, key: &Key, name: &str, epoch: u64) ->
     let mut out = Vec::with_capacity(256);
     ClientHello { version, features: 0, nonce, proof, name: name.to_owned(), epoch }.encode(&mut out);
     stream.write_all(&out).await.map_err(Greet::Io)?;
-    let ok = HelloOk::decode(&hello(&mut stream, kind::HELLO_OK).await?).map_err(Greet::Decode)?;
+    let (header, body) = hello(&mut stream, kind::HELLO_OK).await?;
+    let ok = HelloOk::decode(&header, &body).map_err(Greet::Decode)?;
     if !key.verify(Side::Server, &theirs.nonce, &nonce, &ok.proof) {
         return Err(Greet::Key);
     }
     Ok(stream)
 }
 
-async fn hello(stream: &mut TcpStream, expected: u8) -> Result<Vec<u8>, Greet> {
+async fn hello(stream: &mut TcpStream, expected: u8) -> Result<(FrameHeader, Vec<u8>), Greet> {
     let mut head = [0; HEADER_BYTES];
     stream.read_exact(&mut head).await.map_err(Greet::Io)?;
     // A bound before anything is believed: another service on the port may send anything.
@@ -64,9 +65,9 @@ async fn hello(stream: &mut TcpStream, expected: u8) -> Result<Vec<u8>, Greet> {
     let mut body = vec![0; header.body_len as usize];
     stream.read_exact(&mut body).await.map_err(Greet::Io)?;
     match header.kind {
-        kind if kind == expected => Ok(body),
+        kind if kind == expected => Ok((header, body)),
         kind::REFUSED => {
-            let Refused { code, message } = Refused::decode(&body).map_err(Greet::Decode)?;
+            let Refused { code, message } = Refused::decode(&header, &body).map_err(Greet::Decode)?;
             Err(Greet::Refused { code, message })
         }
         kind => Err(Greet::Decode(DecodeFrame::UnknownKind { kind })),

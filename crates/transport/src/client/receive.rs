@@ -162,24 +162,17 @@ impl Receiver {
         let body_len = header.body_len as usize;
         let (body, taken) = match header.kind {
             kind::DATA => {
-                if front.len() < DataHead::BYTES.min(body_len) {
-                    return Ok(false);
-                }
-                let head = DataHead::decode(&header, front)?;
-                let fixed = DataHead::BYTES + 4 * usize::from(head.count);
-                if front.len() < fixed {
-                    return Ok(false);
-                }
+                let Some(before) = DataHead::len_before_payload(front) else { return Ok(false) };
+                let Some(before_payload) = front.get(..before.min(body_len)) else { return Ok(false) };
+                let head = DataHead::decode(&header, before_payload)?;
                 let mut crcs = [0; MAX_FRAME_CHUNKS as usize];
-                let received = DataHead::crcs(&front[DataHead::BYTES..fixed]);
-                crcs.iter_mut().zip(received).for_each(|(slot, crc)| *slot = crc);
-                (Body::Data { head, crcs, bad: 0, checked: 0 }, fixed)
+                crcs.iter_mut().zip(head.crcs(before_payload)).for_each(|(slot, crc)| *slot = crc);
+                (Body::Data { head, crcs, bad: 0, checked: 0 }, before)
             }
             kind::INDEX_PART => {
-                if front.len() < IndexPartHead::BYTES.min(body_len) {
-                    return Ok(false);
-                }
-                (Body::Index(IndexPartHead::decode(&header, front)?), IndexPartHead::BYTES)
+                let before = IndexPartHead::LEN_BEFORE_PAYLOAD;
+                let Some(before_payload) = front.get(..before.min(body_len)) else { return Ok(false) };
+                (Body::Index(IndexPartHead::decode(&header, before_payload)?), before)
             }
             kind if header.body_len > MAX_PLAIN_BODY_BYTES => {
                 let (len, max) = (header.body_len, MAX_PLAIN_BODY_BYTES);

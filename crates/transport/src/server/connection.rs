@@ -161,6 +161,10 @@ impl<B: Blocks> Connection<B> {
                 Ok(None) => break,
                 Ok(Some((header, body))) => match Request::decode(&header, body) {
                     Ok(request) => self.start(&header, request).await?,
+                    Err(error @ DecodeFrame::BadCrc { .. }) => {
+                        self.line.counters.bad_frames.add(1);
+                        return Err(ServeConnection::Decode(error));
+                    }
                     Err(error) => self.refuse_frame(&header, error),
                 },
                 Err(error) => {

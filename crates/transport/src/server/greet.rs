@@ -44,7 +44,7 @@ pub(super) async fn greet(
     }
     let mut body = vec![0; header.body_len as usize];
     stream.read_exact(&mut body).await.map_err(Greet::Io)?;
-    let hello = ClientHello::decode(&body).map_err(Greet::Decode)?;
+    let hello = ClientHello::decode(&header, &body).map_err(Greet::Decode)?;
 
     // The key first: a stranger learns nothing more.
     if !key.verify(Side::Client, &nonce, &hello.nonce, &hello.proof) {

@@ -73,6 +73,8 @@ pub struct Behaviour {
     pub is_cut: bool,
     /// Panics.
     pub panics: bool,
+    /// What the object is, where it is not the synthesised one.
+    pub bytes: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Default)]
@@ -85,6 +87,8 @@ pub struct TestBlocks {
     pub reads: AtomicU64,
     pub dropped: AtomicU64,
     pub active: AtomicU32,
+    /// Bytes that went into sinks from memory.
+    pub queued: AtomicU64,
     files: Mutex<HashMap<u32, Arc<std::fs::File>>>,
 }
 
@@ -113,6 +117,21 @@ impl TestBlocks {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
         *self.index.lock() = Some(IndexSource { file: Arc::new(file), len: bytes.len() as u64 });
+    }
+
+    pub fn put_file(&self, number: u32, file: std::fs::File) {
+        self.files.lock().insert(number, Arc::new(file));
+    }
+
+    /// Drops a file's pages from memory; `false` where they live nowhere else.
+    pub fn forget_pages(&self, number: u32) -> bool {
+        let file = Arc::clone(&self.files.lock()[&number]);
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let mut byte = [0];
+        let mut slices = [std::io::IoSliceMut::new(&mut byte)];
+        let probed = rustix::io::preadv2(&file, &mut slices, 0, rustix::io::ReadWriteFlags::NOWAIT);
+        probed == Err(rustix::io::Errno::AGAIN)
     }
 
     fn file(&self, file: u32, bytes: &[u8]) -> Arc<std::fs::File> {
@@ -150,7 +169,7 @@ impl Blocks for TestBlocks {
             return Err(ReadError::new(code, format!("file {file} as told")));
         }
         let chunks = if behaviour.ends_early { chunks.start..chunks.start + 1 } else { chunks };
-        let mut bytes = object(file, size as usize);
+        let mut bytes = behaviour.bytes.clone().unwrap_or_else(|| object(file, size as usize));
         let piece = |chunk: u32| {
             let start = chunk as usize * CHUNK_BYTES as usize;
             start..(start + CHUNK_BYTES as usize).min(size as usize)
@@ -166,6 +185,7 @@ impl Blocks for TestBlocks {
         if behaviour.from_memory || behaviour.corrupt.is_some() || behaviour.corrupt_always.is_some() {
             for (chunk, crc) in chunks.zip(crcs) {
                 let bytes = Bytes::copy_from_slice(&bytes[piece(chunk)]);
+                let len = bytes.len() as u64;
                 if answers
                     .send(Answer::Bytes { first_chunk: chunk, chunks: vec![(bytes, crc)] })
                     .await
@@ -173,6 +193,7 @@ impl Blocks for TestBlocks {
                 {
                     return Ok(());
                 }
+                self.queued.fetch_add(len, Ordering::SeqCst);
             }
         } else {
             if behaviour.is_cut && !request.verify {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use millrace_api::crc::crc32c;
 use millrace_api::wire::{
-    Answer, BatchItem, ErrorCode, FrameHeader, MAX_PLAIN_BODY_BYTES, Read, Request, flags, kind,
+    Answer, BatchItem, CRC_BYTES, ErrorCode, FrameHeader, MAX_PLAIN_BODY_BYTES, Read, Request, flags, kind,
 };
 use millrace_transport::server::Limits;
 use tokio::io::AsyncWriteExt;
@@ -19,8 +20,13 @@ async fn open(port: &Port) -> TcpStream {
     stream
 }
 
-async fn send(stream: &mut TcpStream, header: FrameHeader, body: &[u8]) {
-    stream.write_all(&[&header.encode()[..], body].concat()).await.unwrap();
+/// Sends a frame with a valid CRC.
+async fn send(stream: &mut TcpStream, mut header: FrameHeader, body: &[u8]) {
+    header.body_len += CRC_BYTES as u32;
+    let mut frame = [&header.encode()[..], body].concat();
+    let crc = crc32c(&frame);
+    frame.extend_from_slice(&crc.to_le_bytes());
+    stream.write_all(&frame).await.unwrap();
 }
 
 async fn ask(stream: &mut TcpStream, id: u64, request: Request) {
@@ -107,7 +113,7 @@ async fn a_frame_in_single_bytes_is_put_together() {
         kinds.push(header.kind);
         if header.kind == kind::DATA {
             assert_eq!((header.request, header.flags), (9, flags::LAST));
-            assert_eq!(body[28..], object(1, 10));
+            assert_eq!(body[32..], object(1, 10));
         }
     }
     kinds.sort();
@@ -181,4 +187,41 @@ async fn the_membership_is_told_when_asked_and_when_an_old_epoch_is_seen() {
     ask(&mut stream, 3, Request::GetMembership).await;
     let (header, _) = receive(&mut stream).await.unwrap();
     assert_eq!((header.kind, header.request), (kind::MEMBERSHIP, 3));
+}
+
+#[tokio::test]
+async fn a_request_with_flipped_bits_ends_the_connection() {
+    let port = Port::start().await;
+    port.blocks.put(1, 10);
+    for bit in [8, 40, 100, 300, 500] {
+        let mut stream = open(&port).await;
+        let mut out = Vec::new();
+        read(1, 0..1).encode(9, &mut out);
+        out[bit / 8] ^= 1 << (bit % 8);
+        stream.write_all(&out).await.unwrap();
+        let answer = timeout(Duration::from_millis(500), receive(&mut stream)).await;
+        assert!(!matches!(answer, Ok(Ok((header, _))) if header.kind == kind::DATA), "{bit}");
+    }
+}
+
+#[tokio::test]
+async fn whatever_strangers_with_the_key_send_others_are_served() {
+    let port = Port::start().await;
+    port.blocks.put(1, 100_000);
+    let client = client(membership(1, &[port.address]));
+    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    for _ in 0..300 {
+        let mut stream = open(&port).await;
+        let mut out = Vec::new();
+        for id in 0..5 {
+            read(1, 0..2).encode(id, &mut out);
+        }
+        for _ in 0..4 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let at = (random >> 33) as usize % out.len();
+            out[at] = (random >> 20) as u8;
+        }
+        stream.write_all(&out).await.unwrap();
+    }
+    read_all(&client, want(1, 100_000, 0..2)).await.unwrap();
 }

@@ -27,8 +27,8 @@ pub async fn receive(stream: &mut TcpStream) -> std::io::Result<(FrameHeader, Ve
 /// Opens a connection by hand; `version` as the client would choose it.
 pub async fn greet(port: &Port, key: &Key, version: u16) -> (TcpStream, FrameHeader, Vec<u8>) {
     let mut stream = TcpStream::connect(port.address).await.unwrap();
-    let (_, body) = receive(&mut stream).await.unwrap();
-    let hello = ServerHello::decode(&body).unwrap();
+    let (header, body) = receive(&mut stream).await.unwrap();
+    let hello = ServerHello::decode(&header, &body).unwrap();
     let nonce = [7; 32];
     let proof = key.prove(Side::Client, &hello.nonce, &nonce);
     let mut out = Vec::new();
@@ -36,7 +36,7 @@ pub async fn greet(port: &Port, key: &Key, version: u16) -> (TcpStream, FrameHea
     stream.write_all(&out).await.unwrap();
     let (header, body) = receive(&mut stream).await.unwrap();
     if header.kind == kind::HELLO_OK {
-        let ok = HelloOk::decode(&body).unwrap();
+        let ok = HelloOk::decode(&header, &body).unwrap();
         assert!(key.verify(Side::Server, &hello.nonce, &nonce, &ok.proof));
     }
     (stream, header, body)
@@ -47,7 +47,7 @@ async fn a_client_with_another_key_is_refused_and_told_so() {
     let port = Port::start().await;
     let (mut stream, header, body) = greet(&port, &Key::new([1; 32]), 1).await;
     assert_eq!(header.kind, kind::REFUSED);
-    assert_eq!(Refused::decode(&body).unwrap().code, ErrorCode::WrongKey);
+    assert_eq!(Refused::decode(&header, &body).unwrap().code, ErrorCode::WrongKey);
     assert!(receive(&mut stream).await.is_err(), "and closed");
     until(|| port.counters.refused.get() == 1).await;
 
@@ -91,7 +91,7 @@ async fn neighbouring_versions_speak_and_strange_ones_are_refused() {
     assert_eq!(header.kind, kind::HELLO_OK);
     let (_, header, body) = greet(&port, &key(), 2).await;
     assert_eq!(header.kind, kind::REFUSED);
-    assert_eq!(Refused::decode(&body).unwrap().code, ErrorCode::Unsupported);
+    assert_eq!(Refused::decode(&header, &body).unwrap().code, ErrorCode::Unsupported);
 
     for (oldest, newest, speaks) in [(1, 2, true), (2, 3, false)] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -105,7 +105,9 @@ async fn neighbouring_versions_speak_and_strange_ones_are_refused() {
         ServerHello { oldest, newest, features: u64::MAX, nonce: [1; 32] }.encode(&mut out);
         stream.write_all(&out).await.unwrap();
         match receive(&mut stream).await {
-            Ok((_, body)) => assert!(speaks && ClientHello::decode(&body).unwrap().version == 1),
+            Ok((header, body)) => {
+                assert!(speaks && ClientHello::decode(&header, &body).unwrap().version == 1);
+            }
             Err(_) => assert!(!speaks),
         }
         drop((stream, listener));
@@ -141,11 +143,9 @@ async fn a_hello_that_comes_byte_by_byte_for_ever_is_cut_off() {
 #[tokio::test]
 async fn another_protocol_and_oversized_hellos_are_cut_off() {
     let port = Port::start().await;
-    let mut oversized = FrameHeader { body_len: 1 << 20, kind: kind::CLIENT_HELLO, flags: 0, request: 0 };
-    let first = oversized.encode();
-    oversized.kind = kind::READ;
-    oversized.body_len = 0;
-    for bytes in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], &first, &oversized.encode()] {
+    let oversized = FrameHeader { body_len: 1 << 20, kind: kind::CLIENT_HELLO, flags: 0, request: 0 };
+    let strange = FrameHeader { body_len: 0, kind: kind::READ, flags: 0, request: 0 };
+    for bytes in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], &oversized.encode(), &strange.encode()] {
         let mut stream = TcpStream::connect(port.address).await.unwrap();
         receive(&mut stream).await.unwrap();
         stream.write_all(bytes).await.unwrap();
