@@ -67,10 +67,11 @@ impl Pattern {
     }
 }
 
-/// An ETag as of an object uploaded in one part: 32 hexadecimal digits, without the quotes.
+/// An ETag, without the quotes. It has the form that S3 gives an object uploaded in parts: clients such as rclone take
+/// 32 bare digits for the MD5 of the body, and refuse a body that has another.
 pub(crate) fn etag(seed: u64, key: &[u8], size: u64, generation: u64) -> String {
     let hash = xxh3_128_with_seed(key, mix(seed, generation)) ^ u128::from(size).rotate_left(77);
-    format!("{hash:032x}")
+    format!("{hash:032x}-1")
 }
 
 fn mix(seed: u64, generation: u64) -> u64 {

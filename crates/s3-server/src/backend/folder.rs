@@ -2,7 +2,7 @@
 //!
 //! Keys are relative paths. Regular files and links to them are objects; links to folders are left out, since they can
 //! form loops. An ETag is a hash of size, modification time and inode number: it costs no reading of the content, is
-//! stable, and changes when the file is written or replaced.
+//! stable, and changes when the file is written or replaced. It ends in `-1`, so that clients do not take it for an MD5.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
@@ -124,7 +124,7 @@ fn meta(metadata: &Metadata) -> Meta {
     }
     Meta {
         size: metadata.size(),
-        etag: format!("{:032x}", xxh3_128(&identity)),
+        etag: format!("{:032x}-1", xxh3_128(&identity)),
         modified: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
         storage_class: None,
     }

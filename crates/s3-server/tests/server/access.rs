@@ -8,6 +8,7 @@ use aws_sdk_s3::config::Region;
 use aws_sdk_s3::types::EncodingType;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode};
 use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns};
+use aws_smithy_types::retry::RetryConfig;
 use millrace_s3_server::auth::{Access, Credentials};
 use millrace_s3_server::backend::memory::InMemory;
 use millrace_s3_server::config::BucketConfig;
@@ -99,8 +100,15 @@ async fn a_clock_that_is_wrong_refuses_signed_requests() {
 async fn the_sdk_corrects_its_clock_by_the_date_of_the_refusal() {
     let server = locked().clock_offset_seconds(3600).start().await.unwrap();
     let answer = raw(&server, "GET /data/k HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
-    let dates = answer.lines().filter(|line| line.to_ascii_lowercase().starts_with("date:")).count();
-    assert_eq!(dates, 1, "{answer}");
+    let dates: Vec<_> = answer.lines().filter_map(|line| line.strip_prefix("date: ")).collect();
+    let [date] = dates.as_slice() else { panic!("{answer}") };
+    let ahead = jiff::fmt::rfc2822::parse(date).unwrap().timestamp().duration_since(jiff::Timestamp::now());
+    assert!((3590..=3600).contains(&ahead.as_secs()), "{date}");
+    let credentials = aws_sdk_s3::config::Credentials::new("AK", "SK", None, None, "test");
+    let retry = RetryConfig::standard().with_initial_backoff(Duration::from_millis(1));
+    let settings = settings(&server.endpoint()).credentials_provider(credentials).retry_config(retry);
+    assert_eq!(get(&Client::from_conf(settings.build()), "data", "k").await, b"body");
+    assert_eq!(server.counters().errors["RequestTimeTooSkewed"], 1);
 }
 
 #[tokio::test]

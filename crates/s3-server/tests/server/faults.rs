@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use aws_sdk_s3::error::SdkError;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use millrace_s3_server::backend::memory::InMemory;
 use millrace_s3_server::faults::plan::FaultPlan;
 use millrace_s3_server::faults::rule::{Fault, Rule};
@@ -203,23 +205,27 @@ async fn latencies_are_those_of_the_plan() {
         )
         .unwrap();
     let client = anonymous(&server);
-    let within = |millis: u64, start: Instant| {
-        let took = start.elapsed();
-        // The upper bound only says that no other latency was taken: the machine may be busy.
-        assert!(
-            (Duration::from_millis(millis)..Duration::from_millis(millis + 50)).contains(&took),
-            "{millis}: {took:?}"
-        );
+    // The shortest of a few, since a busy machine only adds.
+    let shortest = async |request: &dyn Fn() -> BoxFuture<'static, ()>| {
+        let mut shortest = Duration::MAX;
+        for _ in 0..4 {
+            let start = Instant::now();
+            request().await;
+            shortest = shortest.min(start.elapsed());
+        }
+        shortest.as_millis()
     };
-    let start = Instant::now();
-    client.head_object().bucket("data").key("k").send().await.unwrap();
-    within(60, start);
-    let start = Instant::now();
-    client.head_object().bucket("data").key("other").send().await.unwrap();
-    within(160, start);
-    let start = Instant::now();
-    client.list_objects_v2().bucket("data").send().await.unwrap();
-    within(120, start);
+    let head = |key: &'static str| {
+        let request = client.head_object().bucket("data").key(key).send();
+        async { drop(request.await.unwrap()) }.boxed()
+    };
+    assert!((60..100).contains(&shortest(&|| head("k")).await));
+    assert!((160..220).contains(&shortest(&|| head("other")).await));
+    let list = || {
+        let request = client.list_objects_v2().bucket("data").send();
+        async { drop(request.await.unwrap()) }.boxed()
+    };
+    assert!((120..160).contains(&shortest(&list).await));
 }
 
 #[tokio::test]

@@ -30,44 +30,51 @@ async fn read(client: &Client, object: usize, bytes: u64) {
     assert_eq!(left, 0);
 }
 
-/// A rate can only be missed downwards by a busy machine, so the lower bound is wide and the upper is not.
-fn near(rate: f64, wanted: f64) {
-    assert!((0.85 * wanted..1.05 * wanted).contains(&rate), "{:.1} MB/s of {:.1}", rate / 1e6, wanted / 1e6);
+/// Reads `bytes` of so many objects at once, and wants the rate of all together. A busy machine can only be too slow, so
+/// it gets three tries; too fast is wrong at once.
+async fn near(client: &Client, objects: usize, bytes: u64, wanted: f64) {
+    let mut rates = Vec::new();
+    while rates.len() < 3 {
+        let start = Instant::now();
+        join_all((0..objects).map(|object| read(client, object, bytes))).await;
+        let rate = (objects as u64 * bytes) as f64 / start.elapsed().as_secs_f64();
+        assert!(rate < 1.05 * wanted, "{:.1} MB/s of {:.1}", rate / 1e6, wanted / 1e6);
+        if rate > 0.93 * wanted {
+            return;
+        }
+        rates.push(rate / 1e6);
+    }
+    panic!("{rates:.1?} MB/s of {:.1}", wanted / 1e6);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_stream_keeps_its_own_rate() {
     let (_server, client) = server(Some(80_000_000), None).await;
-    read(&client, 0, 1000).await;
-    let start = Instant::now();
-    join_all((0..3).map(|object| read(&client, object, 40_000_000))).await;
-    near(40e6 / start.elapsed().as_secs_f64(), 80e6);
+    near(&client, 3, 24_000_000, 240e6).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_streams_together_keep_the_total() {
     let (_server, client) = server(None, Some(400_000_000)).await;
-    let start = Instant::now();
-    join_all((0..8).map(|object| read(&client, object, 25_000_000))).await;
-    near(200e6 / start.elapsed().as_secs_f64(), 400e6);
+    near(&client, 8, 20_000_000, 400e6).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_streams_share_the_total_and_keep_their_own() {
     let (_server, client) = server(Some(40_000_000), Some(100_000_000)).await;
-    let start = Instant::now();
-    join_all((0..5).map(|object| read(&client, object, 10_000_000))).await;
-    near(50e6 / start.elapsed().as_secs_f64(), 100e6);
+    near(&client, 5, 6_000_000, 100e6).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn small_reads_are_not_held_up() {
     let (_server, client) = server(Some(80_000_000), Some(400_000_000)).await;
-    read(&client, 0, 4096).await;
-    let start = Instant::now();
+    let mut took = Vec::new();
     for object in 0..100 {
+        let start = Instant::now();
         read(&client, object % 16, 4096).await;
+        took.push(start.elapsed());
     }
-    let each = start.elapsed().as_secs_f64() / 100.0;
-    assert!(each < 0.008, "{:.1} ms", each * 1e3);
+    took.sort();
+    // 4 KiB at that rate are 51 microseconds; a timer would add a millisecond or two.
+    assert!(took[50].as_millis() < 5, "{took:?}");
 }
