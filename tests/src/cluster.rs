@@ -76,15 +76,17 @@ impl Cluster {
 
     /// Workers over `objects`.
     pub fn start(objects: InMemory, setup: &Setup) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let s3 = runtime.block_on(S3Server::builder().bucket(BUCKET, &objects).start()).unwrap();
-        let source = source(&s3.endpoint());
-        let mut cluster = Self::over(s3, objects, runtime, setup);
+        let mut cluster = Self::without_index(objects, setup);
+        let source = source(&cluster.s3.endpoint());
         cluster.make_index(&[source]);
         cluster
     }
 
-    fn over(s3: S3Server, objects: InMemory, runtime: Runtime, setup: &Setup) -> Self {
+    /// Workers that know no version yet.
+    pub fn without_index(objects: InMemory, setup: &Setup) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let s3 = runtime.block_on(S3Server::builder().bucket(BUCKET, &objects).start()).unwrap();
         let dir = tempfile::Builder::new().prefix("millrace-test-").tempdir().unwrap();
         let (data_key, control_key) = (Key::new([1; 32]), Key::new([2; 32]));
         std::fs::write(dir.path().join("data.key"), data_key.to_hex()).unwrap();
@@ -101,7 +103,8 @@ impl Cluster {
 
     /// Tells the membership to all workers and to the mounts.
     fn set_membership(&mut self) {
-        let member = |worker: &Worker| Member { name: worker.name.clone(), address: worker.data.clone(), weight: 1 };
+        let member =
+            |worker: &Worker| Member { name: worker.name.clone(), address: worker.data.clone(), weight: 1 };
         let membership = Membership { epoch: 1, workers: self.workers.iter().map(member).collect() };
         std::fs::write(self.membership_file(), serde_json::to_string(&membership).unwrap()).unwrap();
         for number in 0..self.workers.len() {
@@ -112,8 +115,7 @@ impl Cluster {
 
     /// Lets the first worker list the sources; waits until all workers have the index.
     pub fn make_index(&mut self, sources: &[proto::Source]) {
-        let request =
-            proto::MakeIndexRequest { sources: sources.to_vec(), block_size_bytes: BLOCK_BYTES };
+        let request = proto::MakeIndexRequest { sources: sources.to_vec(), block_size_bytes: BLOCK_BYTES };
         let step = self.control(0, |mut client| async move {
             let mut steps = client.make_index(request).await?.into_inner();
             let mut last = None;
@@ -129,9 +131,12 @@ impl Cluster {
         self.version = self.made.version.clone();
         for number in 0..self.workers.len() {
             until("the worker has the index", Duration::from_secs(20), || {
-                let request =
-                    proto::UseVersionsRequest { versions: vec![self.version.clone()], sources: sources.to_vec() };
-                let answer = self.control(number, |mut client| async move { client.use_versions(request).await });
+                let request = proto::UseVersionsRequest {
+                    versions: vec![self.version.clone()],
+                    sources: sources.to_vec(),
+                };
+                let answer =
+                    self.control(number, |mut client| async move { client.use_versions(request).await });
                 answer.unwrap().into_inner().fetching.is_empty()
             });
         }
@@ -175,6 +180,13 @@ impl Cluster {
             let loud = text.lines().find(|line| line.contains(" WARN ") || line.contains(" ERROR "));
             assert_eq!(loud, None, "in {log:?}");
         }
+    }
+
+    /// Waits until a worker's store has taken so many bytes.
+    pub fn wait_until_kept(&self, number: usize, bytes: u64) {
+        until("the worker keeps all", Duration::from_secs(20), || {
+            self.workers[number].metric("cache_worker_store_written_bytes_total", "") as u64 >= bytes
+        });
     }
 
     /// A new empty folder, removed with the cluster.

@@ -62,7 +62,8 @@ pub fn check_file(dir: &Path, key: &str, size: u64) {
     assert_eq!(file.metadata().unwrap().len(), size, "size of {path:?}");
     let (mut buffer, mut offset) = (vec![0; READ_BYTES], 0);
     loop {
-        let count = file.read(&mut buffer).unwrap_or_else(|error| panic!("read {path:?} at {offset}: {error}"));
+        let count =
+            file.read(&mut buffer).unwrap_or_else(|error| panic!("read {path:?} at {offset}: {error}"));
         if count == 0 {
             assert_eq!(offset, size, "end of {path:?}");
             return;

@@ -1,5 +1,6 @@
 //! How does a mount process run on a folder of its own, and surely go with its mount?
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -19,8 +20,8 @@ const START: Duration = Duration::from_secs(30);
 pub struct MountSetup {
     /// Folder of the node store; none where it is switched off.
     pub node_store: Option<PathBuf>,
-    /// Further arguments.
-    pub args: Vec<String>,
+    /// Further arguments, in place of those of the same name.
+    pub args: Vec<(String, String)>,
 }
 
 impl MountSetup {
@@ -29,9 +30,9 @@ impl MountSetup {
         Self { node_store: Some(dir.into()), args: Vec::new() }
     }
 
-    /// With arguments more.
-    pub fn args(mut self, args: &[&str]) -> Self {
-        self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+    /// With an argument more.
+    pub fn arg(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.args.push((name.to_owned(), value.into()));
         self
     }
 }
@@ -107,24 +108,29 @@ impl Mounted {
 
 /// The command of a mount process.
 pub fn mount(cluster: &Cluster, point: &Path, dir: &Path, setup: &MountSetup) -> Command {
-    let mut command = command(path_of("csi-driver"));
-    command
-        .args(["mount", "--dataset", "data", "--log", "info", "--version", &cluster.version])
-        .arg("--mount-point")
-        .arg(point)
-        .arg("--membership-file")
-        .arg(cluster.membership_file())
-        .arg("--data-key-file")
-        .arg(cluster.data_key_file())
-        .arg("--index-dir")
-        .arg(dir.join("indexes"))
-        .arg("--addresses-file")
-        .arg(dir.join("addresses.json"));
+    let path = |path: PathBuf| path.into_os_string();
+    let mut values: Vec<(&str, OsString)> = vec![
+        ("--dataset", "data".into()),
+        ("--log", "info".into()),
+        ("--version", cluster.version.clone().into()),
+        ("--mount-point", point.into()),
+        ("--membership-file", path(cluster.membership_file())),
+        ("--data-key-file", path(cluster.data_key_file())),
+        ("--index-dir", path(dir.join("indexes"))),
+        ("--addresses-file", path(dir.join("addresses.json"))),
+    ];
     if let Some(store) = &setup.node_store {
-        command.arg("--node-store").arg(store).args(["--node-store-quota", "1Gi"]);
+        values.extend([("--node-store", store.into()), ("--node-store-quota", "1Gi".into())]);
     }
-    // The last of an argument given twice counts.
-    command.args(&setup.args);
+    for (name, value) in &setup.args {
+        values.retain(|(known, _)| known != name);
+        values.push((name, value.into()));
+    }
+    let mut command = command(path_of("csi-driver"));
+    command.arg("mount");
+    for (name, value) in values {
+        command.arg(name).arg(value);
+    }
     command
 }
 
@@ -148,7 +154,9 @@ pub fn detach(point: &Path) {
     while is_mounted(point) {
         let is_done = match is_root() {
             true => rustix::mount::unmount(point, UnmountFlags::DETACH).is_ok(),
-            false => Command::new("fusermount3").args(["-u", "-z"]).arg(point).status().is_ok_and(|s| s.success()),
+            false => {
+                Command::new("fusermount3").args(["-u", "-z"]).arg(point).status().is_ok_and(|s| s.success())
+            }
         };
         if !is_done {
             eprintln!("{point:?} stays mounted");

@@ -26,7 +26,10 @@ pub struct Program {
 pub fn path_of(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("a test knows its own path");
     let path = own.parent().and_then(Path::parent).expect("target/.../release/deps").join(name);
-    assert!(path.exists(), "{path:?} is missing: build it first (cargo build --release --bins, or make build)");
+    assert!(
+        path.exists(),
+        "{path:?} is missing: build it first (cargo build --release --bins, or make build)"
+    );
     path
 }
 
@@ -35,7 +38,8 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     for (name, _) in std::env::vars_os() {
-        let is_ours = name.to_str().is_some_and(|name| name.starts_with("MILLRACE_") || name.starts_with("AWS_"));
+        let is_ours =
+            name.to_str().is_some_and(|name| name.starts_with("MILLRACE_") || name.starts_with("AWS_"));
         if is_ours {
             command.env_remove(name);
         }

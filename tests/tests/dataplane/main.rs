@@ -2,4 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail in any line")]
 
+mod disks;
+mod foreign;
+mod keys;
+mod once;
+mod origin;
+mod outage;
+mod processes;
+mod programs;
 mod reading;
+mod refused;
+mod user;

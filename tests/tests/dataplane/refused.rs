@@ -1,0 +1,120 @@
+//! Does a mount process that cannot serve say which thing is wrong?
+
+use std::path::Path;
+use std::time::Duration;
+
+use millrace_tests::cluster::Cluster;
+use millrace_tests::content::Files;
+use millrace_tests::mounted::{MountSetup, Mounted, is_mounted, mount};
+use millrace_tests::program::{Program, command, path_of};
+use millrace_tests::skip::{can_mount, has_programs, is_root, skipped};
+
+/// What the process says when it ends; it must, and with an error.
+fn refusal(cluster: &Cluster, point: &Path, args: &[(&str, &str)]) -> String {
+    let dir = cluster.new_dir("refused");
+    let setup = args.iter().fold(MountSetup::default(), |setup, (name, value)| setup.arg(name, *value));
+    let mut command = mount(cluster, point, &dir, &setup);
+    let mut program = Program::start(&mut command, &dir.join("log"));
+    let status = program.wait_for_end(Duration::from_secs(15));
+    let log = program.log();
+    assert!(!status.success(), "{log}");
+    log
+}
+
+fn assert_names(log: &str, things: &[&str]) {
+    let last = log.lines().last().unwrap_or_default();
+    for thing in things {
+        assert!(last.contains(thing), "{thing:?} is not in {last:?} at the end of {log}");
+    }
+}
+
+#[test]
+fn mount_points_that_cannot_be_used_are_named() {
+    if !can_mount("mount_points_that_cannot_be_used_are_named") {
+        return;
+    }
+    let cluster = Cluster::of(Files::new().with("file", 100).objects());
+    let dir = cluster.new_dir("points");
+    let missing = dir.join("missing");
+    assert_names(&refusal(&cluster, &missing, &[]), &[missing.to_str().unwrap(), "does not exist"]);
+    let full = dir.join("full");
+    std::fs::create_dir_all(full.join("something")).unwrap();
+    assert_names(&refusal(&cluster, &full, &[]), &[full.to_str().unwrap(), "not empty"]);
+    let file = dir.join("file");
+    std::fs::write(&file, "").unwrap();
+    assert_names(&refusal(&cluster, &file, &[]), &[file.to_str().unwrap(), "not a directory"]);
+    let mounted = Mounted::start(&cluster, &MountSetup::default());
+    assert_names(
+        &refusal(&cluster, &mounted.point, &[]),
+        &[mounted.point.to_str().unwrap(), "busy", "millrace:data"],
+    );
+    assert!(is_mounted(&mounted.point), "the one that was there stays");
+    std::fs::read(mounted.path("file")).unwrap();
+}
+
+#[test]
+fn wrong_keys_versions_files_and_ports_are_named() {
+    if !can_mount("wrong_keys_versions_files_and_ports_are_named") {
+        return;
+    }
+    let cluster = Cluster::of(Files::new().with("file", 100).objects());
+    let point = cluster.new_dir("point");
+    let wrong = cluster.dir().join("wrong.key");
+    std::fs::write(&wrong, "ab".repeat(32)).unwrap();
+    let soon = ("--read-deadline-seconds", "1");
+    let log = refusal(&cluster, &point, &[("--data-key-file", wrong.to_str().unwrap()), soon]);
+    assert_names(&log, &["wrong key", "w-0"]);
+    let none = cluster.dir().join("none.key");
+    assert_names(&refusal(&cluster, &point, &[("--data-key-file", none.to_str().unwrap())]), &["none.key"]);
+    let unknown = "0123456789abcdef0123456789abcdef";
+    assert_names(&refusal(&cluster, &point, &[("--version", unknown), soon]), &[unknown]);
+    assert_names(&refusal(&cluster, &point, &[("--version", "latest")]), &["--version"]);
+    let members = cluster.dir().join("members.json");
+    std::fs::write(&members, "{}").unwrap();
+    let log = refusal(&cluster, &point, &[("--membership-file", members.to_str().unwrap())]);
+    assert_names(&log, &["members.json", "epoch"]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    assert_names(&refusal(&cluster, &point, &[("--admin-address", &address)]), &[&address]);
+    assert!(!is_mounted(&point));
+}
+
+#[test]
+fn file_limit_that_is_too_low_is_named_with_the_cure() {
+    let name = "file_limit_that_is_too_low_is_named_with_the_cure";
+    if !has_programs(name, &["prlimit", "setpriv"]) {
+        return;
+    }
+    if !is_root() {
+        return skipped(name, "needs root to become an ordinary user with a low limit");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let open = |path: &Path| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    open(dir.path());
+    std::fs::write(dir.path().join("key"), "ab".repeat(32)).unwrap();
+    let key = dir.path().join("key");
+    // A copy: the build folder may be closed to others.
+    let program = dir.path().join("cache-worker");
+    std::fs::copy(path_of("cache-worker"), &program).unwrap();
+    open(&program);
+    let mut command = command("prlimit");
+    command
+        .args(["--nofile=256:256", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(&program)
+        .args(["serve", "--name", "w-0", "--dataset-uid", "uid"])
+        .arg("--data-key-file")
+        .arg(&key)
+        .arg("--control-key-file")
+        .arg(&key)
+        .arg("--state-dir")
+        .arg(dir.path().join("state"))
+        .arg("--tier")
+        .arg(format!("medium=Disk,dir={},quota=1Gi", dir.path().join("tier").display()))
+        .current_dir("/");
+    let mut program = Program::start(&mut command, &dir.path().join("log"));
+    assert!(!program.wait_for_end(Duration::from_secs(15)).success());
+    assert_names(&program.log(), &["256", "4096", "ulimit -n"]);
+}
