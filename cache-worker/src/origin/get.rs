@@ -5,6 +5,8 @@
 //! that was asked for.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use aws_sdk_s3::primitives::ByteStream;
@@ -44,6 +46,8 @@ pub struct GetStream {
     retry: Retry,
     open: Option<Open>,
     failed: Option<OriginError>,
+    /// Whether the request has passed the window: until then nothing was sent.
+    is_sent: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -61,7 +65,21 @@ impl GetStream {
         deadline: Instant,
     ) -> Self {
         let left = range.start.min(object.size)..range.end.min(object.size);
-        Self { origin, object, left, priority, retry: Retry::new(deadline), open: None, failed: None }
+        Self {
+            origin,
+            object,
+            left,
+            priority,
+            retry: Retry::new(deadline),
+            open: None,
+            failed: None,
+            is_sent: Arc::default(),
+        }
+    }
+
+    /// Becomes true when the request has left the window's queue; may be watched while [`next`](Self::next) waits.
+    pub fn is_sent(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_sent)
     }
 
     /// The range that is still to come; a range past the object's end is cut to it.
@@ -147,6 +165,7 @@ impl GetStream {
         let wait = Deadlines::grown(self.origin.config().deadlines.first_byte, self.retry.in_a_row());
         let until = (Instant::now() + wait).min(deadline);
         self.retry.sent_with(self.origin.clients().credentials_generation());
+        self.is_sent.store(true, Ordering::Relaxed);
         self.origin.counters().sent(Request::Get);
         let judged = match timeout_at(until, self.send()).await {
             Err(_) => Err(said(Kind::TimedOut, "no first byte")),

@@ -195,6 +195,7 @@ impl Fetcher {
         let mut cutter = Cutter::new(range.end - range.start);
         let mut body = source.get(range, terms.priority, terms.deadline);
         let mut may_be_urged = terms.priority == Priority::WarmUp;
+        let is_sent = body.is_sent();
         let mut writer = RunWriter::new(Arc::clone(self), target.clone(), terms.class);
         let stop = self.tasks.token();
         let mut next = slots.start;
@@ -206,7 +207,7 @@ impl Fetcher {
                 () = stop.cancelled() => break Err(FetchError::stopping()),
                 () = flight.urged(), if may_be_urged => {
                     may_be_urged = false;
-                    if !flight.has_begun() && source.is_crowded() {
+                    if !is_sent.load(Ordering::Relaxed) {
                         // It waits behind others for its turn, and a reader waits for it: it goes to the readers' queue.
                         body = source.get(body.left(), Priority::Foreground, terms.deadline);
                     }
@@ -330,10 +331,6 @@ impl Source {
 
     fn get(&self, range: Range<u64>, priority: Priority, deadline: Instant) -> GetStream {
         self.origin.get(self.object.clone(), range, priority, deadline)
-    }
-
-    fn is_crowded(&self) -> bool {
-        self.origin.window().now().warm_up_waiting > 0
     }
 }
 
