@@ -17,6 +17,7 @@ use super::*;
 use crate::origin::config::{CredentialsConfig, OriginConfig};
 use crate::origin::counters::Counters;
 use crate::origin::error::OriginErrorKind;
+use crate::origin::tests::canned;
 use crate::origin::window::{Window, WindowConfig};
 
 fn source(server: &S3Server, bucket: &str, path: &str, prefix: &str) -> SourceToIndex {
@@ -268,6 +269,64 @@ async fn a_dropped_build_leaves_nothing_and_a_sweep_removes_what_a_crash_left() 
     std::fs::write(folder.path().join("kept"), "").unwrap();
     sweep(folder.path()).unwrap();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+fn canned_source(canned: &canned::Canned) -> SourceToIndex {
+    let config = OriginConfig::at(&canned.endpoint, "data", CredentialsConfig::Anonymous);
+    let origin = Origin::new(config, Window::new(WindowConfig::default()), Arc::default()).unwrap();
+    let entry = SourceEntry {
+        endpoint: canned.endpoint.clone(),
+        bucket: "data".to_owned(),
+        ..SourceEntry::default()
+    };
+    SourceToIndex { entry, origin, include: Vec::new(), exclude: Vec::new() }
+}
+
+/// Servers over a file system list a folder's files behind its `-` neighbours or before, as its walk goes.
+#[tokio::test]
+async fn a_server_that_lists_component_by_component_loses_no_key() {
+    let mut keys: Vec<String> = (0..400)
+        .flat_map(|n| {
+            [format!("d{}/f{n:03}", n / 40), format!("d{}-x{n:03}", n / 40), format!("d{}.{n}", n / 20)]
+        })
+        .collect();
+    keys.sort_by(|a, b| millrace_api::index::compare_paths(a.as_bytes(), b.as_bytes()));
+    let all = keys.clone();
+    let canned = canned::serve(move |query| {
+        let field = |name| {
+            query.split(['?', '&']).find_map(|part| part.strip_prefix(name)).map(|v| v.replace("%2F", "/"))
+        };
+        let after = field("continuation-token=").or_else(|| field("start-after="));
+        let is_behind = |key: &&String| match &after {
+            Some(after) => millrace_api::index::compare_paths(key.as_bytes(), after.as_bytes()).is_gt(),
+            None => true,
+        };
+        let page: Vec<String> = keys.iter().filter(is_behind).take(50).cloned().collect();
+        let next = page.last().filter(|last| keys.last() != Some(last)).cloned();
+        canned::page(&page, next.as_deref())
+    })
+    .await;
+    let made = make(vec![canned_source(&canned)]).await.unwrap();
+    let found: BTreeSet<String> = made.files().into_iter().map(|(path, _, _)| path).collect();
+    assert_eq!(found, all.into_iter().collect());
+}
+
+#[tokio::test]
+async fn a_listing_that_never_ends_is_an_error() {
+    let canned = canned::serve(|_| canned::page(&["a".to_owned()], Some("again"))).await;
+    let err = make(vec![canned_source(&canned)]).await.unwrap_err();
+    assert!(matches!(err, MakeIndex::Loop { .. }), "{err}");
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_written_is_named() {
+    let server = S3Server::builder().bucket("data", InMemory::new().with("a", "1")).start().await.unwrap();
+    let progress = watch::Sender::new(Progress::default());
+    let sources = vec![source(&server, "data", "", "")];
+    let nowhere = Path::new("/nowhere/at/all");
+    let made = make_index(sources, BlockSize::default(), nowhere, ListingConfig::default(), &progress).await;
+    let err = made.unwrap_err();
+    assert!(err.to_string().contains("/nowhere/at/all"), "{err}");
 }
 
 #[tokio::test]

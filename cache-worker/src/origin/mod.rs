@@ -23,7 +23,7 @@ mod tls;
 pub mod window;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;

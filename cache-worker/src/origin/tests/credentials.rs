@@ -162,3 +162,58 @@ async fn a_clock_that_cannot_be_learned_is_an_error() {
     assert_eq!(err.kind(), Kind::ClockSkew);
     assert!(err.to_string().contains("NTP"), "{err}");
 }
+
+/// Environment variable that tells the child where the server is.
+const ENDPOINT: &str = "MILLRACE_TEST_ENDPOINT";
+
+/// Runs an ignored test of this binary with another environment, which a process may not change for itself.
+async fn in_child(test: &str, endpoint: &str, variables: &[(&str, &str)]) {
+    let name = format!("{}::{test}", module_path!().split_once("::").unwrap().1);
+    let output = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &name, "--ignored", "--nocapture"])
+        .envs(variables.iter().copied())
+        .env(ENDPOINT, endpoint)
+        .output()
+        .await
+        .unwrap();
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+async fn read_in_child(credentials: CredentialsConfig) {
+    let config = OriginConfig::at(std::env::var(ENDPOINT).unwrap(), "data", credentials);
+    let objects = InMemory::new().with("small", "hello");
+    assert_eq!(read(&open(config), version(&objects, "small", 5), 0..5).await.unwrap(), b"hello");
+}
+
+#[tokio::test]
+#[ignore = "run by a_named_profile_is_found_in_the_configuration_files"]
+async fn child_with_a_profile() {
+    read_in_child(CredentialsConfig::Profile("reader".to_owned())).await;
+}
+
+#[tokio::test]
+async fn a_named_profile_is_found_in_the_configuration_files() {
+    let (server, _objects, _config, folder) = signed().await;
+    let file = folder.path().join("config");
+    let text = "[default]\naws_access_key_id = other\naws_secret_access_key = other\n\
+                [profile reader]\naws_access_key_id = AKIDOLD1\naws_secret_access_key = old\n";
+    std::fs::write(&file, text).unwrap();
+    let variables =
+        [("AWS_CONFIG_FILE", file.to_str().unwrap()), ("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")];
+    in_child("child_with_a_profile", &server.endpoint(), &variables).await;
+}
+
+#[tokio::test]
+#[ignore = "run by the_chain_finds_keys_in_the_environment"]
+async fn child_with_the_chain() {
+    read_in_child(CredentialsConfig::Chain).await;
+}
+
+#[tokio::test]
+async fn the_chain_finds_keys_in_the_environment() {
+    let (server, _objects, _config, _folder) = signed().await;
+    let variables = [("AWS_ACCESS_KEY_ID", "AKIDOLD1"), ("AWS_SECRET_ACCESS_KEY", "old")];
+    in_child("child_with_the_chain", &server.endpoint(), &variables).await;
+}

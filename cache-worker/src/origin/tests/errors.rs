@@ -208,3 +208,49 @@ async fn awkward_keys_are_listed_and_read() {
         assert_eq!(bytes.unwrap(), key.as_bytes(), "{key:?}");
     }
 }
+
+#[tokio::test]
+async fn a_redirect_that_names_no_region_is_an_error() {
+    let (server, objects) = server();
+    let plan = FaultPlan::default().rule(error(301, "PermanentRedirect", "elsewhere"));
+    let server = server.faults(plan).start().await.unwrap();
+    assert_eq!(kind_of_read(&open(config_of(&server)), &objects).await, Kind::Region);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_speak_s3_is_not_expected() {
+    for body in [
+        "<html><body>It works!</body></html>",
+        "",
+        "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+        "<ListBucketResult><Contents><Key>a</Key></Contents></ListBucketResult>",
+    ] {
+        let canned = super::canned::serve(|_| body.to_owned()).await;
+        let origin = open(OriginConfig::at(&canned.endpoint, "data", CredentialsConfig::Anonymous));
+        let page = origin.list_page("", &PageStart::First, Priority::WarmUp, within(5)).await;
+        // An empty answer to a listing is one without keys.
+        match page {
+            Ok(page) => assert!(body.is_empty() && page.objects.is_empty(), "{body}"),
+            Err(err) => assert_eq!(err.kind(), Kind::Unexpected, "{body}: {err}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_connection_is_given_up_after_the_connect_deadline() {
+    let (server, objects) = server();
+    let server = server.start().await.unwrap();
+    let full = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&full, 0).unwrap();
+    let address = full.local_addr().unwrap();
+    // The queue takes one more than its length; what comes after that is not answered.
+    let _queued: Vec<_> = (0..3)
+        .filter_map(|_| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok())
+        .collect();
+    let mut config = config_of(&server);
+    config.endpoint = Some(format!("http://{address}"));
+    config.deadlines = Deadlines { connect: Duration::from_millis(200), ..Deadlines::default() };
+    let origin = open(config);
+    let err = read_until(&origin, version(&objects, "big", SIZE), 0..9, within(2)).await.unwrap_err();
+    assert_eq!(err.kind(), Kind::Unreachable, "{err}");
+}

@@ -1,5 +1,6 @@
 //! Reads against a real S3 server, through real sockets.
 
+pub(crate) mod canned;
 mod credentials;
 mod errors;
 mod faults;
