@@ -326,7 +326,8 @@ mod tests {
             condition(&status(Some(&version), &[Some(broken)], true), "Degraded"),
             says("True", "StoreFailed")
         );
-        let old = VersionRecord { listing_error: Some("no".into()), ..version };
+        let mut old = version;
+        old.listing_error = Some("no".into());
         let old = status(Some(&old), &[Some(worker(State::Done, 1, 1, &[]))], true);
         assert_eq!(condition(&old, "Degraded"), says("True", "OriginUnavailable"));
     }

@@ -30,7 +30,8 @@ pub fn length(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
-/// Why a child has ended, by what it has logged since `from`: the program's own last message, else its last lines.
+/// Why a child has ended, by what it has logged since `from`: the program's own last message, else its last lines but for those
+/// that say all is well.
 pub fn last_words(path: &Path, from: u64) -> String {
     let read = || -> std::io::Result<String> {
         let mut file = File::open(path)?;
@@ -44,7 +45,10 @@ pub fn last_words(path: &Path, from: u64) -> String {
 }
 
 fn words(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let is_of_use = |line: &&str| {
+        !line.is_empty() && ![" INFO ", " DEBUG ", " TRACE "].iter().any(|level| line.contains(level))
+    };
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(is_of_use).collect();
     let own = |line: &&str| line.starts_with("cache-worker: ") || line.starts_with("csi-driver: ");
     match lines.iter().rev().copied().find(own) {
         Some(line) => line.split_once(": ").map_or(line, |(_, rest)| rest).to_owned(),
@@ -60,7 +64,7 @@ mod tests {
     fn the_programs_own_message_comes_before_its_log() {
         let log = "2026 INFO worker serves\n2026 ERROR task failed\ncsi-driver: mount point \"/m\" is not empty: name an empty folder\n\n";
         assert_eq!(words(log), "mount point \"/m\" is not empty: name an empty folder");
-        assert_eq!(words("a\nb\nc\nd\n"), "b | c | d");
+        assert_eq!(words("a\nb\nc\n1  INFO x\nd\n"), "b | c | d");
         assert_eq!(words(""), "");
     }
 
