@@ -1,5 +1,7 @@
 //! Is the control port open to holders of the key, to nobody else, and are both sides sure of each other?
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test panics as the test does")]
+
 use std::pin::Pin;
 use std::time::Duration;
 

@@ -17,6 +17,7 @@ fn request() -> MakeIndexRequest {
         exclude: vec!["x".into()],
         credentials: "0".into(),
         anonymous: false,
+        profile: String::new(),
     };
     MakeIndexRequest { sources: vec![source], block_size_bytes: 8 << 20 }
 }

@@ -20,10 +20,14 @@ use tokio::time::{Instant, sleep_until};
 
 use super::receive::{DataFrame, Received, Receiver};
 use super::{Inner, Timing};
+use crate::Priority;
 
 /// Requests in flight on one connection: fewer than a server takes at once
 /// ([`Limits::requests_per_connection`](crate::server::Limits)), so that a cancel is always read.
 const MAX_OPEN: usize = 192;
+
+/// Of these, how many may be read-ahead, so that a reader who waits always finds room.
+const MAX_OPEN_PREFETCH: usize = 160;
 
 /// How often an active connection is looked at for silence.
 const WATCH: Duration = Duration::from_millis(250);
@@ -116,8 +120,11 @@ impl Connection {
     }
 
     /// Whether another request may be put on it.
-    pub(super) fn has_room(&self) -> bool {
-        self.load() < MAX_OPEN
+    pub(super) fn has_room(&self, priority: Priority) -> bool {
+        match priority {
+            Priority::Foreground => self.load() < MAX_OPEN,
+            Priority::Prefetch => self.load() < MAX_OPEN_PREFETCH,
+        }
     }
 
     pub(super) fn is_silent(&self) -> bool {
@@ -151,10 +158,10 @@ impl Connection {
         true
     }
 
-    /// Ends a request that has had all its answers. Answers whether there was no room before.
+    /// Ends a request that has had all its answers. Answers whether there was no room before (for one priority at least).
     pub(super) fn end(&self, id: u64) -> bool {
         let mut table = self.table.lock();
-        let was_full = table.routes.len() >= MAX_OPEN;
+        let was_full = matches!(table.routes.len(), MAX_OPEN.. | MAX_OPEN_PREFETCH);
         let was_open = table.routes.remove(&id).is_some();
         self.open.store(table.routes.len(), Ordering::SeqCst);
         was_full && was_open
@@ -199,6 +206,8 @@ impl Connection {
         loop {
             let has_unsent = !self.outbox.lock().is_empty();
             tokio::select! {
+                // What came counts before the clock: after a stall of this program itself the worker is not to blame.
+                biased;
                 readable = self.stream.readable() => {
                     let read = match readable.and_then(|()| receiver.fill(&self.stream)) {
                         Ok(read) => read,

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::Inner;
 use super::connection::{Connection, Event};
 use super::link::Pick;
+use crate::Priority;
 
 /// Parts asked for at once: hides a round trip, and is little beside the reads that share the connection.
 const PARTS_IN_FLIGHT: usize = 4;
@@ -84,7 +85,7 @@ pub(super) async fn fetch_index(
         let placement = PlacementKey(version.0.iter().fold(0, |key, byte| (key << 8) ^ u64::from(*byte)));
         for index in roster.membership.order(placement) {
             let link = &roster.links[index];
-            let connection = match link.pick(client) {
+            let connection = match link.pick(client, Priority::Prefetch) {
                 Pick::Ask(connection) => connection,
                 Pick::Wait => continue,
                 Pick::Down(reason) => {

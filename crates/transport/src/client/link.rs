@@ -17,6 +17,7 @@ use super::connection::{Connection, Converse};
 use super::greet::{self, Greet};
 use super::receive::Receiver;
 use super::{Inner, trouble};
+use crate::Priority;
 
 /// First wait after a connection that could not be opened; doubles each time.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
@@ -64,7 +65,7 @@ impl Link {
     }
 
     /// The least loaded connection that is alive.
-    pub(super) fn pick(self: &Arc<Self>, client: &Arc<Inner>) -> Pick {
+    pub(super) fn pick(self: &Arc<Self>, client: &Arc<Inner>, priority: Priority) -> Pick {
         if !self.is_started.swap(true, Ordering::Relaxed) {
             let slots = self.state.lock().connections.len();
             for slot in 0..slots {
@@ -82,7 +83,7 @@ impl Link {
                 (None, 0) => Pick::Wait,
             };
         };
-        if best.has_room() { Pick::Ask(Arc::clone(best)) } else { Pick::Wait }
+        if best.has_room(priority) { Pick::Ask(Arc::clone(best)) } else { Pick::Wait }
     }
 
     /// Takes all connections for silent, if `connection` is one of them.

@@ -38,7 +38,7 @@ impl Progress {
         let left = want.chunks.end - want.chunks.start;
         let mut missing = vec![u64::MAX; left.div_ceil(64) as usize];
         if let Some(last) = missing.last_mut()
-            && left % 64 != 0
+            && !left.is_multiple_of(64)
         {
             *last = (1 << (left % 64)) - 1;
         }

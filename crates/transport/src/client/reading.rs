@@ -231,7 +231,7 @@ impl Reading {
         let progress = &mut self.wants[want];
         if let Some(worker) = progress.check_at().cloned() {
             let link = roster.links.iter().find(|link| link.name == worker);
-            match link.map(|link| link.pick(&self.client)) {
+            match link.map(|link| link.pick(&self.client, self.priority)) {
                 Some(Pick::Ask(connection)) => return Choice::Ask { worker, connection, checks: true },
                 Some(Pick::Wait) => return Choice::Wait,
                 Some(Pick::Down(trouble)) => progress.note_passing(&worker, of_worker(&worker, &trouble)),
@@ -244,7 +244,7 @@ impl Reading {
             if progress.was_tried(&link.name) {
                 return None;
             }
-            match link.pick(&self.client) {
+            match link.pick(&self.client, self.priority) {
                 Pick::Ask(connection) => {
                     Some(Choice::Ask { worker: Arc::clone(&link.name), connection, checks: false })
                 }

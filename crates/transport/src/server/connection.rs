@@ -240,11 +240,8 @@ impl<B: Blocks> Connection<B> {
         if self.open.contains_key(&request) {
             return Err(ServeConnection::OpenTwice { request });
         }
-        let room = match Arc::clone(&self.shared.requests).try_acquire_owned() {
-            Ok(room) => Some(room),
-            // All room is taken: the work waits for it in its task, of which a connection has a bounded number.
-            Err(_) => None,
-        };
+        // Where all room is taken the work waits for it in its task, of which a connection has a bounded number.
+        let room = Arc::clone(&self.shared.requests).try_acquire_owned().ok();
         if room.is_some() && poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_ready())).await {
             return Ok(());
         }

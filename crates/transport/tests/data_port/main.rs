@@ -1,5 +1,7 @@
 //! Does the data port keep its promises over real sockets?
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test panics as the test does")]
+
 mod double;
 mod faults;
 mod frames;
