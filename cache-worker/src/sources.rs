@@ -44,6 +44,8 @@ pub struct SourceConfig {
     pub credentials: String,
     /// Requests are not signed.
     pub anonymous: bool,
+    /// Profile of the AWS configuration files; empty: the worker's, where `credentials` is empty too.
+    pub profile: String,
 }
 
 /// Why sources cannot be used.
@@ -191,7 +193,8 @@ impl Sources {
             return Ok(CredentialsConfig::Anonymous);
         }
         if config.credentials.is_empty() {
-            let profile = self.access.profile.clone();
+            let own = (!config.profile.is_empty()).then(|| config.profile.clone());
+            let profile = own.or_else(|| self.access.profile.clone());
             return Ok(profile.map_or(CredentialsConfig::Chain, CredentialsConfig::Profile));
         }
         let (path, name) = (config.path.clone(), config.credentials.clone());
@@ -239,6 +242,7 @@ impl From<proto::Source> for SourceConfig {
             exclude: source.exclude,
             credentials: source.credentials,
             anonymous: source.anonymous,
+            profile: source.profile,
         }
     }
 }

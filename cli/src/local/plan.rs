@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use millrace_api::dataset::spec::{Addressing, Cache, DatasetSpec, Eviction, Medium, Source};
 use millrace_api::placement::{MAX_WORKER_NAME_BYTES, MAX_WORKERS};
 use millrace_control::proto;
@@ -64,29 +64,6 @@ pub fn weight(cache: &Cache) -> u32 {
     u32::try_from(bytes >> 30).unwrap_or(u32::MAX).max(1)
 }
 
-/// The one profile of the AWS configuration files that the workers use, if any.
-///
-/// # Errors
-/// Where sources need different ones: a worker takes one for all its sources that name no other credentials.
-pub fn profile(spec: &DatasetSpec) -> anyhow::Result<Option<&str>> {
-    let mut found: Option<Option<&str>> = None;
-    for (at, source) in spec.sources.iter().enumerate() {
-        let credentials = &source.s3.credentials;
-        if credentials.secret_ref.is_some() || credentials.anonymous.is_some() {
-            continue;
-        }
-        let profile = credentials.profile.as_deref();
-        match found {
-            Some(other) if other != profile => bail!(
-                "spec.sources[{at}].s3.credentials.profile: {profile:?} beside {other:?} in another source: \
-                 on one machine all sources with a profile, or with the SDK's chain, share one; put the keys of one into a Secret"
-            ),
-            _ => found = Some(profile),
-        }
-    }
-    Ok(found.flatten())
-}
-
 /// The sources as the workers are told of them.
 pub fn sources(spec: &DatasetSpec) -> Vec<proto::Source> {
     spec.sources.iter().map(source).collect()
@@ -110,6 +87,7 @@ fn source(source: &Source) -> proto::Source {
         exclude: source.exclude.clone(),
         credentials: s3.credentials.secret_ref.as_ref().map(|secret| secret.name.clone()).unwrap_or_default(),
         anonymous: s3.credentials.anonymous.is_some(),
+        profile: s3.credentials.profile.clone().unwrap_or_default(),
     }
 }
 
@@ -147,9 +125,6 @@ impl Plan {
                 Eviction::Lru => "lru",
             },
         );
-        if let Ok(Some(profile)) = profile(&self.spec) {
-            args.flag("--profile", profile);
-        }
         args.flag("--log", &self.log_filter);
         args.0
     }
@@ -296,25 +271,13 @@ mod tests {
     fn sources_travel_with_their_credentials_by_name() {
         let spec = spec(
             "  - {path: /a, s3: {bucket: abc, endpoint: \"http://h:9\", prefix: p/, credentials: {secretRef: {name: k}}}}
-  - {path: /b, s3: {bucket: abd, region: eu-west-1, credentials: {anonymous: {}}}}",
+  - {path: /b, s3: {bucket: abd, region: eu-west-1, credentials: {anonymous: {}}}}
+  - {path: /c, s3: {bucket: abe, region: eu-west-1, credentials: {profile: text}}}",
         );
         let sources = sources(&spec);
         assert_eq!((sources[0].credentials.as_str(), sources[0].region.as_str()), ("k", "us-east-1"));
         assert_eq!(sources[0].addressing(), proto::Addressing::Path);
+        assert_eq!(sources[2].profile, "text");
         assert!(sources[1].anonymous && sources[1].addressing() == proto::Addressing::VirtualHosted);
-    }
-
-    #[test]
-    fn two_profiles_are_refused_by_name() {
-        let two = spec(
-            "  - {path: /a, s3: {bucket: abc, region: r, credentials: {profile: one}}}
-  - {path: /b, s3: {bucket: abd, region: r}}",
-        );
-        assert!(profile(&two).unwrap_err().to_string().contains("spec.sources[1].s3.credentials.profile"));
-        let one = spec(
-            "  - {path: /a, s3: {bucket: abc, region: r, credentials: {profile: one}}}
-  - {path: /b, s3: {bucket: abd, region: r, credentials: {anonymous: {}}}}",
-        );
-        assert_eq!(profile(&one).unwrap(), Some("one"));
     }
 }

@@ -33,7 +33,6 @@ pub fn prepare(root: &Root, args: &UpArgs, log_filter: &str) -> anyhow::Result<(
     refuse(&manifest.secret_problems(), "Dataset", &args.file)?;
     let spec = &manifest.dataset.spec;
     let workers = plan::worker_count(spec, args.workers)?;
-    plan::profile(spec)?;
     let programs = Programs::find()?;
     let name = name_of(&manifest.dataset)?;
     let folder = root.folder(&name);
@@ -104,7 +103,7 @@ fn mount_point(folder: &Folder, given: Option<&Path>) -> anyhow::Result<std::pat
         }
     };
     clean_dead(&point, LOOK_DEADLINE).context("--mount")?;
-    Ok(require_ready(&point, LOOK_DEADLINE).context("--mount")?)
+    require_ready(&point, LOOK_DEADLINE).context("--mount")
 }
 
 fn write_dataset(folder: &Folder, dataset: &Dataset) -> anyhow::Result<()> {
