@@ -114,13 +114,13 @@ impl Window {
         let (grant, granted) = oneshot::channel();
         {
             let mut state = self.state.lock();
-            if state.lane(priority).waiting.is_empty() && state.admits(&self.config, priority, bytes) {
+            let waiting = &mut state.lane(priority).waiting;
+            waiting.retain(|waiter| !waiter.grant.is_closed());
+            if waiting.is_empty() && state.admits(&self.config, priority, bytes) {
                 state.enter(priority, bytes);
                 return self.permit(priority, bytes);
             }
-            let lane = state.lane(priority);
-            lane.waiting.retain(|waiter| !waiter.grant.is_closed());
-            lane.waiting.push_back(Waiter { bytes, grant });
+            state.lane(priority).waiting.push_back(Waiter { bytes, grant });
         }
         match granted.await {
             Ok(permit) => permit,
