@@ -101,7 +101,7 @@ impl Fetcher {
     /// A fetcher that holds at most `memory_bytes` of chunks.
     pub fn new(store: Store, memory_bytes: u64, metrics: Metrics, tasks: Tasks) -> Arc<Self> {
         // A chunk must always fit.
-        let memory = memory_bytes.max(4 * CHUNK_BYTES).min(1 << 40) as usize;
+        let memory = memory_bytes.clamp(4 * CHUNK_BYTES, 1 << 40) as usize;
         Arc::new(Self {
             store,
             map: Mutex::default(),
@@ -145,7 +145,7 @@ impl Fetcher {
             let missing: Vec<_> = presence.missing().collect();
             let mut map = self.map.lock();
             let mut at = run.start;
-            for gap in missing.iter().cloned().chain([run.end..run.end]) {
+            for gap in missing.iter().cloned().chain(std::iter::once(run.end..run.end)) {
                 map.release(target.content(), at..gap.start, flight);
                 at = gap.end;
             }

@@ -35,7 +35,7 @@ pub fn split_by_block(file: FileIndex, span: Span, chunks: Range<u32>) -> Vec<Ru
     let mut start = chunks.start;
     while start < chunks.end {
         let block = span.block_of(start).index;
-        let end = span.chunks_in_block(block).end.min(start + u32::from(MAX_READ_CHUNKS)).min(chunks.end);
+        let end = span.chunks_in_block(block).end.min(start + MAX_READ_CHUNKS).min(chunks.end);
         // A span of another index would give an empty block; never loop on it.
         let end = end.max(start + 1);
         runs.push(Run { file, span, chunks: start..end });
