@@ -202,4 +202,54 @@ mod tests {
         board.page(id, &listed(&["b", "c"]), false).unwrap();
         assert_eq!(board.page(id, &listed(&["c"]), true), Err(OutOfOrder));
     }
+
+    /// Lists `keys` with as many lanes, all pages of a round at once; says how many rounds and pages it took.
+    fn simulate(mut keys: Vec<String>, prefix: &str, lanes: usize) -> (usize, usize) {
+        keys.sort_unstable();
+        let mut board = Board::new(prefix);
+        let mut walking: Vec<(RangeId, Option<String>)> = Vec::new();
+        let (mut rounds, mut pages, mut found) = (0, 0, 0);
+        while !board.is_done() {
+            while walking.len() < lanes {
+                let Some(taken) = board.take(lanes - walking.len()) else { break };
+                walking.push(taken);
+            }
+            rounds += 1;
+            walking.retain_mut(|(id, after)| {
+                pages += 1;
+                let from = after.as_ref().map_or(0, |after| keys.partition_point(|key| key <= after));
+                let page = &keys[from..keys.len().min(from + 1000)];
+                let objects = listed(&page.iter().map(String::as_str).collect::<Vec<_>>());
+                let step = board.page(*id, &objects, from + page.len() == keys.len()).unwrap();
+                found += step.keep;
+                *after = page.last().cloned();
+                !step.is_end
+            });
+        }
+        assert_eq!(board.check_seams(), Ok(()));
+        assert_eq!(found, keys.len(), "each key once");
+        (rounds, pages)
+    }
+
+    #[test]
+    fn many_lanes_share_the_work_whatever_the_keys_look_like() {
+        let hex = |n: usize| format!("{:016x}", (n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let kinds: [(&str, &dyn Fn(usize) -> String); 6] = [
+            ("flat", &|n| format!("train/{n:08}.jpg")),
+            ("hashed", &|n| format!("data/{}", hex(n))),
+            ("deep", &|n| format!("a/{:03}/{:03}/f{n:08}", n / 10_000, n / 100 % 100)),
+            ("folders of a thousand", &|n| format!("a/b/d{:04}/f{n:08}.bin", n / 1000)),
+            ("not padded", &|n| format!("x/{n}")),
+            ("uneven", &|n| if n % 10 == 0 { format!("b/{}", hex(n)) } else { format!("a/z/part-{n:06}") }),
+        ];
+        for (name, key) in kinds {
+            for count in [40_000, 400_000] {
+                let keys: Vec<String> = (0..count).map(key).collect();
+                let (rounds, pages) = simulate(keys, "", 24);
+                let alone = count / 1000;
+                assert!(rounds * 4 <= alone, "{name}: {rounds} rounds in place of {alone}");
+                assert!(pages <= alone * 5, "{name}: {pages} pages for {alone}");
+            }
+        }
+    }
 }

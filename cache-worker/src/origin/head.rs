@@ -78,7 +78,32 @@ fn parse(content_range: &str) -> Option<(Range<u64>, Option<u64>)> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100_000))]
+
+        #[test]
+        fn a_mutated_head_passes_only_if_it_means_the_same(
+            at in 0usize..20, with in any::<u8>(), etag in "[\"W/e1]{0,6}", length in proptest::option::of(8u64..12),
+        ) {
+            let mut text = b"bytes 10-19/100".to_vec();
+            if let Some(byte) = text.get_mut(at) {
+                *byte = with;
+            }
+            let text = String::from_utf8_lossy(&text).into_owned();
+            let object = ObjectVersion { key: "k".into(), etag: "e1".into(), size: 100 };
+            let head = Head { etag: Some(&etag), content_range: Some(&text), content_length: length };
+            if judge(&object, &(10..20), head).is_ok() {
+                prop_assert_eq!(bare(&etag), "e1");
+                prop_assert!(length.is_none_or(|length| length == 10));
+                let total = text.strip_prefix("bytes 10-19/").unwrap();
+                prop_assert!(total == "*" || total.parse() == Ok(100));
+            }
+        }
+    }
 
     fn judge_of(etag: &str, content_range: Option<&str>, content_length: Option<u64>) -> Option<Kind> {
         let object = ObjectVersion { key: "k".into(), etag: "e1".into(), size: 100 };

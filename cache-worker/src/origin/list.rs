@@ -175,7 +175,22 @@ fn digit(hex: u8) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100_000))]
+
+        #[test]
+        fn any_text_is_decoded_and_what_was_encoded_comes_back(
+            key in proptest::collection::vec(any::<u8>(), 0..12), text in "[%+0-9a-fA-Fxyz]{0,16}",
+        ) {
+            let encoded: String = key.iter().map(|byte| format!("%{byte:02X}")).collect();
+            prop_assert_eq!(decode(encoded), key);
+            prop_assert!(decode(text.clone()).len() <= text.len());
+        }
+    }
 
     #[test]
     fn keys_are_decoded_to_bytes() {

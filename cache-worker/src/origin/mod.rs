@@ -37,7 +37,7 @@ use client::Clients;
 pub use client::OpenOrigin;
 use config::OriginConfig;
 use counters::Counters;
-use error::{OriginError, Request};
+use error::{OriginError, OriginErrorKind, Request};
 pub use get::{GetStream, ObjectVersion};
 pub use list::{Listed, Page, PageStart};
 use retry::{Remedy, Retry};
@@ -140,8 +140,11 @@ impl Origin {
         let Verdict { kind, said, region } = verdict;
         let Inner { clients, counters, .. } = &*self.0;
         counters.failed(kind);
+        let (kind, said) = retry.cause(kind, said, Instant::now());
         let remedy = Remedy {
-            went_to_region: region.is_some_and(|region| clients.learn_region(&region)),
+            // S3 names the region in other refusals too.
+            went_to_region: kind == OriginErrorKind::Region
+                && region.is_some_and(|region| clients.learn_region(&region)),
             has_new_credentials: kind.is_about_credentials()
                 && clients.look_at_credentials() != retry.was_sent_with(),
         };

@@ -39,11 +39,21 @@ pub(super) struct Retry {
     skews: u32,
     regions: u32,
     sent_with: u64,
+    last: Option<(Kind, String)>,
 }
 
 impl Retry {
     pub(super) fn new(deadline: Instant) -> Self {
-        Self { deadline, tries: 0, in_a_row: 0, wrong_answers: 0, skews: 0, regions: 0, sent_with: 0 }
+        Self {
+            deadline,
+            tries: 0,
+            in_a_row: 0,
+            wrong_answers: 0,
+            skews: 0,
+            regions: 0,
+            sent_with: 0,
+            last: None,
+        }
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -73,6 +83,18 @@ impl Retry {
     /// Takes note of bytes that arrived: what comes next is a new failure, not the same.
     pub(super) fn progressed(&mut self) {
         self.in_a_row = 0;
+        self.last = None;
+    }
+
+    /// What to tell of a failure: a try that only the deadline cut off says less than the one before it.
+    pub(super) fn cause(&mut self, kind: Kind, said: String, now: Instant) -> (Kind, String) {
+        match self.last.take() {
+            Some(last) if kind == Kind::TimedOut && now >= self.deadline => last,
+            _ => {
+                self.last = Some((kind, said.clone()));
+                (kind, said)
+            }
+        }
     }
 
     /// Takes note of a failure and says how long to pause before the next try; `None` is the end of it.

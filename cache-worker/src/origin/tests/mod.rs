@@ -34,8 +34,8 @@ fn config_of(server: &S3Server) -> OriginConfig {
     let mut config = OriginConfig::at(server.endpoint(), "data", CredentialsConfig::Anonymous);
     config.deadlines = Deadlines {
         connect: Duration::from_secs(1),
-        first_byte: Duration::from_millis(200),
-        stall: Duration::from_millis(200),
+        first_byte: Duration::from_millis(500),
+        stall: Duration::from_millis(500),
     };
     config
 }
