@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::line::{Bar, Measured, Pair, rounds_needed};
 use crate::rig::child;
+use crate::rig::host_memory::Ballast;
 
 /// How long a case has to notice that it is to stop, before its processes are killed under it: longer than a worker's
 /// stop takes (5 s).
@@ -115,6 +116,11 @@ impl Lab {
         dir_in(&self.options.memory, name)
     }
 
+    /// The folder in memory that the user named.
+    pub fn memory(&self) -> &Path {
+        &self.options.memory
+    }
+
     /// Runs ours and the baseline in turn, each going first in every other round.
     ///
     /// # Errors
@@ -126,6 +132,10 @@ impl Lab {
         mut baseline: impl FnMut(usize) -> Result<f64>,
     ) -> Result<Measured> {
         self.rounds(&mut measured, |round| {
+            let mut ours = |round| {
+                let _ballast = Ballast::take(self)?;
+                ours(round)
+            };
             let pair = if round % 2 == 0 {
                 let first = ours(round)?;
                 (first, baseline(round)?)

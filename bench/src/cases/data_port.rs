@@ -212,8 +212,8 @@ impl Port {
     /// Connects to a worker, which wants to know who comes.
     fn greet(address: &str, key: &Key) -> Result<Self> {
         let mut port = Self::connect(address)?;
-        let (_, body) = port.frame()?;
-        let hello = ServerHello::decode(&body)?;
+        let (header, body) = port.frame()?;
+        let hello = ServerHello::decode(&header, &body)?;
         let nonce = rand::random();
         let proof = key.prove(Side::Client, &hello.nonce, &nonce);
         let mut out = Vec::new();
@@ -283,15 +283,14 @@ impl Port {
             return Ok((0, false));
         }
         ensure!(header.kind == kind::DATA, "frame {:#04x} in place of data", header.kind);
-        let mut front = [0; DataHead::BYTES];
-        self.reader.read_exact(&mut front)?;
-        let data = DataHead::decode(&header, &front)?;
-        let mut crcs = [0; 4 * MAX_FRAME_CHUNKS as usize];
-        let crcs = &mut crcs[..4 * usize::from(data.count)];
-        self.reader.read_exact(crcs)?;
+        let mut before = [0; DataHead::MAX_PREFIX_BYTES];
+        self.reader.read_exact(&mut before[..DataHead::BYTES])?;
+        let end = DataHead::len_before_payload(&before).context("a data frame without a count")?;
+        self.reader.read_exact(&mut before[DataHead::BYTES..end])?;
+        let data = DataHead::decode(&header, &before[..end])?;
         let payload = &mut self.payload[..data.payload_len as usize];
         self.reader.read_exact(payload)?;
-        for (chunk, crc) in payload.chunks(CHUNK_BYTES as usize).zip(DataHead::crcs(crcs)) {
+        for (chunk, crc) in payload.chunks(CHUNK_BYTES as usize).zip(data.crcs(&before)) {
             ensure!(crc32c(chunk) == crc, "wrong CRC after chunk {}", data.first_chunk);
         }
         Ok((data.payload_len.into(), header.flags & flags::LAST != 0))

@@ -11,10 +11,10 @@ use super::scene::{QUOTA, Scene, mb_per_second};
 use crate::lab::Lab;
 use crate::line::{Bar, Figure, Measured};
 use crate::reading::{Expected, read_all};
-use crate::rig::caches;
-use crate::rig::metrics_page;
+use crate::rig::host_memory::Ballast;
 use crate::rig::mounted::{Mounted, NodeStore};
 use crate::rig::usage::CpuSplit;
+use crate::rig::{caches, metrics_page};
 
 /// One object of 4 GiB, one reader; a fresh mount and an empty page cache in each round.
 pub fn run(lab: &Lab) -> Result<Outcome> {
@@ -45,7 +45,9 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
             Ok(mb_per_second(bytes, took))
         },
         |_| {
+            // As ours has it.
             caches::drop_all()?;
+            let _ballast = Ballast::take(lab)?;
             Ok(mb_per_second(bytes, read_all(lab, native.path(), &files, 1)?))
         },
     )?;

@@ -3,6 +3,7 @@
 pub mod caches;
 pub mod cgroup;
 pub mod child;
+pub mod host_memory;
 pub mod metrics_page;
 pub mod millrace;
 pub mod mounted;
