@@ -20,6 +20,7 @@ mod list;
 mod names;
 mod retry;
 mod tls;
+mod trouble;
 pub mod window;
 
 #[cfg(test)]
@@ -41,10 +42,8 @@ use error::{OriginError, OriginErrorKind, Request};
 pub use get::{GetStream, ObjectVersion};
 pub use list::{Listed, Page, PageStart};
 use retry::{Remedy, Retry};
+use trouble::Trouble;
 use window::{Priority, Window};
-
-/// Failures in a row of one request until the operator of the system hears of it: single ones are S3's everyday life.
-const TROUBLE_AFTER: u32 = 4;
 
 /// The S3 side of one source; cheap to clone.
 #[derive(Debug, Clone)]
@@ -55,7 +54,7 @@ struct Inner {
     clients: Clients,
     window: Arc<Window>,
     counters: Arc<Counters>,
-    trouble: Mutex<Option<OriginError>>,
+    trouble: Mutex<Trouble>,
 }
 
 impl Origin {
@@ -70,7 +69,7 @@ impl Origin {
         counters: Arc<Counters>,
     ) -> Result<Self, OpenOrigin> {
         let clients = Clients::new(config)?;
-        Ok(Self(Arc::new(Inner { clients, window, counters, trouble: Mutex::new(None) })))
+        Ok(Self(Arc::new(Inner { clients, window, counters, trouble: Mutex::default() })))
     }
 
     /// Reads a range of an object version, tried again until `deadline`.
@@ -107,7 +106,7 @@ impl Origin {
 
     /// Why requests have been failing lately, if they have: what reads are waiting for.
     pub fn trouble(&self) -> Option<OriginError> {
-        self.0.trouble.lock().clone()
+        self.0.trouble.lock().why()
     }
 
     /// The window that requests of this source go through.
@@ -153,10 +152,8 @@ impl Origin {
         let Some(pause) = pause else { return Err(error) };
         debug!(bucket = self.config().bucket, object, error = %error, "origin request tried again");
         counters.retried();
-        if kind.is_transient()
-            && retry.in_a_row() >= TROUBLE_AFTER
-            && self.0.trouble.lock().replace(error.clone()).is_none()
-        {
+        let now = Instant::now().into_std();
+        if kind.is_transient() && self.0.trouble.lock().failed(&error, retry.in_a_row(), now) {
             warn!(bucket = self.config().bucket, error = %error, "origin in trouble");
         }
         tokio::time::sleep(pause).await;
@@ -164,7 +161,7 @@ impl Origin {
     }
 
     fn went_well(&self) {
-        if self.0.trouble.lock().take().is_some() {
+        if self.0.trouble.lock().answered(Instant::now().into_std()) {
             info!(bucket = self.config().bucket, "origin answers again");
         }
     }
