@@ -32,11 +32,10 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Notes that a large read touched `block` of `content`; returns the blocks to fetch ahead now, often none.
+    /// Notes that a read touched `block` of the `blocks` of `content`; returns the blocks to fetch ahead now, often none.
     ///
-    /// `is_next` says whether a block lies between the last one and this that a reader of *this worker* would have
-    /// touched: blocks of other owners are skipped over, so "in order" allows a gap of [`MAX_BLOCKS_AHEAD`] blocks.
-    pub fn touched(&mut self, content: ContentId, block: u32, blocks: u32) -> Range<u32> {
+    /// Blocks of other owners are not seen here, so a step of up to `gap` blocks is in order too.
+    pub fn touched(&mut self, content: ContentId, block: u32, blocks: u32, gap: u32) -> Range<u32> {
         if self.streams.len() >= MAX_STREAMS && !self.streams.contains_key(&content) {
             self.streams.clear();
         }
@@ -49,7 +48,7 @@ impl Ahead {
         if block < stream.block && stream.block - block <= 2 {
             return 0..0;
         }
-        if block < stream.block || block - stream.block > 2 * MAX_BLOCKS_AHEAD {
+        if block < stream.block || block - stream.block > gap {
             *stream = fresh;
             return 0..0;
         }
@@ -75,22 +74,22 @@ mod tests {
     #[test]
     fn a_sequential_reader_is_fetched_ahead_of_farther_and_farther() {
         let mut ahead = Ahead::default();
-        assert_eq!(ahead.touched(A, 0, 100), 0..0);
-        assert_eq!(ahead.touched(A, 0, 100), 0..0);
-        assert_eq!(ahead.touched(A, 1, 100), 2..4);
-        assert_eq!(ahead.touched(A, 2, 100), 4..7);
-        assert_eq!(ahead.touched(A, 3, 100), 7..12);
-        assert_eq!(ahead.touched(A, 4, 100), 12..13);
-        assert_eq!(ahead.touched(A, 3, 100), 0..0);
-        assert_eq!(ahead.touched(A, 95, 100), 0..0);
-        assert_eq!(ahead.touched(A, 97, 100), 98..100);
+        assert_eq!(ahead.touched(A, 0, 100, 16), 0..0);
+        assert_eq!(ahead.touched(A, 0, 100, 16), 0..0);
+        assert_eq!(ahead.touched(A, 1, 100, 16), 2..4);
+        assert_eq!(ahead.touched(A, 2, 100, 16), 4..7);
+        assert_eq!(ahead.touched(A, 3, 100, 16), 7..12);
+        assert_eq!(ahead.touched(A, 4, 100, 16), 12..13);
+        assert_eq!(ahead.touched(A, 3, 100, 16), 0..0);
+        assert_eq!(ahead.touched(A, 95, 100, 16), 0..0);
+        assert_eq!(ahead.touched(A, 97, 100, 16), 98..100);
     }
 
     #[test]
     fn a_random_reader_is_never_fetched_ahead_of() {
         let mut ahead = Ahead::default();
         for block in [500, 20, 900, 333, 100, 700] {
-            assert_eq!(ahead.touched(A, block, 1000), 0..0);
+            assert_eq!(ahead.touched(A, block, 1000, 16), 0..0);
         }
     }
 
@@ -100,7 +99,7 @@ mod tests {
         for i in 0..3 * MAX_STREAMS as u32 {
             let mut id = [0; 16];
             id[..4].copy_from_slice(&i.to_le_bytes());
-            ahead.touched(ContentId(id), 0, 10);
+            ahead.touched(ContentId(id), 0, 10, 16);
         }
         assert!(ahead.streams.len() <= MAX_STREAMS);
     }

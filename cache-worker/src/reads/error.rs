@@ -40,6 +40,12 @@ impl FetchError {
         Self { code: ErrorCode::Archived, reason: "Archived", message, hold: Some(Hold::Lasting) }
     }
 
+    /// The origin gave fewer bytes than asked for and called that the end.
+    pub fn short(path: &str) -> Self {
+        let message = format!("the origin's answer for {path:?} is too short");
+        Self { code: ErrorCode::OriginUnavailable, reason: "Truncated", message, hold: None }
+    }
+
     /// The index has no key or ETag for a file.
     pub fn damaged_index(path: &str) -> Self {
         let message = format!("the index has no key for {path:?}");

@@ -14,6 +14,7 @@ use millrace_store::{Class, Store};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::block_map::{BlockMap, Chunk, Flight};
 use super::cutter::Cutter;
@@ -22,6 +23,7 @@ use super::failures::{Failure, Failures, Hold};
 use super::run_writer::{Kept, RUN_CHUNKS, RunWriter};
 use super::timing::Timing;
 use crate::metrics::Metrics;
+use crate::origin::error::OriginError;
 use crate::origin::window::Priority;
 use crate::origin::{GetStream, ObjectVersion, Origin};
 use crate::versions::{Object, Version};
@@ -195,29 +197,26 @@ impl Fetcher {
         let mut cutter = Cutter::new(range.end - range.start);
         let mut body = source.get(range, terms.priority, terms.deadline);
         let mut may_be_urged = terms.priority == Priority::WarmUp;
-        let is_sent = body.is_sent();
         let mut writer = RunWriter::new(Arc::clone(self), target.clone(), terms.class);
         let stop = self.tasks.token();
         let mut next = slots.start;
         let mut waited = Duration::ZERO;
         let result = loop {
             let asked = Instant::now();
-            let piece = tokio::select! {
-                piece = body.next() => piece,
-                () = stop.cancelled() => break Err(FetchError::stopping()),
-                () = flight.urged(), if may_be_urged => {
-                    may_be_urged = false;
-                    if !is_sent.load(Ordering::Relaxed) {
-                        // It waits behind others for its turn, and a reader waits for it: it goes to the readers' queue.
-                        body = source.get(body.left(), Priority::Foreground, terms.deadline);
-                    }
+            let event = next_event(&mut body, flight, &stop, &mut may_be_urged).await;
+            match event {
+                Event::Piece(Ok(Some(piece))) => cutter.push(piece),
+                Event::Piece(Ok(None)) if cutter.is_done() => break Ok(()),
+                Event::Piece(Ok(None)) => {
+                    break Err(FetchError::short(&target.version.path_text(target.object.file)));
+                }
+                Event::Piece(Err(error)) => break Err(FetchError::from_origin(&error)),
+                Event::Stop => break Err(FetchError::stopping()),
+                Event::Urged => {
+                    // It waits behind others for its turn, and a reader waits for it: it goes to the readers' queue.
+                    body = source.get(body.left(), Priority::Foreground, terms.deadline);
                     continue;
                 }
-            };
-            match piece {
-                Ok(Some(piece)) => cutter.push(piece),
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(FetchError::from_origin(&error)),
             }
             if flight.has_begun() {
                 waited += asked.elapsed();
@@ -305,6 +304,38 @@ impl Fetcher {
     pub(super) fn note_not_kept(&self) {
         let until = self.born.elapsed() + FULL_FOR;
         self.full_until_ms.store(until.as_millis() as u64, Ordering::Relaxed);
+    }
+}
+
+/// What a flight waits for.
+enum Event {
+    Piece(Result<Option<Bytes>, OriginError>),
+    Urged,
+    Stop,
+}
+
+/// Waits for the next piece, a stop, or a reader who comes to wait for a request that is still queued in the window.
+async fn next_event(
+    body: &mut GetStream,
+    flight: &Flight,
+    stop: &CancellationToken,
+    may_be_urged: &mut bool,
+) -> Event {
+    let is_sent = body.is_sent();
+    // Kept over an urge: dropping it would send a request that is under way again.
+    let piece = body.next();
+    tokio::pin!(piece);
+    loop {
+        tokio::select! {
+            piece = &mut piece => return Event::Piece(piece),
+            () = stop.cancelled() => return Event::Stop,
+            () = flight.urged(), if *may_be_urged => {
+                *may_be_urged = false;
+                if !is_sent.load(Ordering::Relaxed) {
+                    return Event::Urged;
+                }
+            }
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use millrace_api::ids::VersionId;
-use millrace_api::index::FileIndex;
+use millrace_api::ids::{ContentId, VersionId};
+use millrace_api::index::{FileIndex, PackIndex};
 use millrace_api::placement::Membership;
 use millrace_api::wire::ErrorCode;
 use millrace_store::Class;
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-use super::ahead::Ahead;
+use super::ahead::{Ahead, MAX_BLOCKS_AHEAD};
 use super::background::{Background, Hint};
 use super::block_map::{Arrival, Chunk, Flight, Joined};
 use super::error::FetchError;
@@ -134,7 +134,9 @@ impl Reads {
             self.fetcher.metrics.read_wait.observe(started.elapsed().as_secs_f64());
             if let Waited::Failed(error) = waited {
                 let is_over = Instant::now() + 2 * PAUSE >= reading.deadline;
-                if error.hold.is_some() || error.code == ErrorCode::Stopping || is_over {
+                // Waiting cures neither; another worker may do better.
+                let is_ours = matches!(error.code, ErrorCode::Stopping | ErrorCode::Internal);
+                if error.hold.is_some() || is_ours || is_over {
                     return Err(error.to_read_error());
                 }
                 tracing::debug!(file = request.file, error = %error, "fetch failed, tried again");
@@ -371,22 +373,31 @@ impl Reads {
         late
     }
 
-    /// Fetches ahead of sequential reads of large objects.
+    /// Fetches ahead of sequential reads: the next blocks of a large object, or the next packs of the version.
     fn fetch_ahead(&self, target: &Target, wanted: &Range<u32>) {
+        let (version, file) = (&target.version, target.object.file);
+        // Blocks of other owners lie between two that are ours.
+        let gap = 2 + 2 * self.members.current().workers.len() as u32;
+        if let Some(pack) = version.view().pack_of(file) {
+            let packs = version.view().totals().packs;
+            let ahead = self.ahead.lock().touched(ContentId(version.id.0), pack.0, packs, gap);
+            for pack in ahead.map(PackIndex) {
+                if version.view().pack(pack).is_some_and(|pack| self.members.owns(pack.placement)) {
+                    self.background.hint(Hint::Pack { version: version.id, pack });
+                }
+            }
+            return;
+        }
         let span = &target.object.span;
         let is_streaming = wanted.end - wanted.start >= plan::STREAMING_CHUNKS;
-        if target.object.is_packed() || span.file.blocks() < 2 || !is_streaming {
+        if span.file.blocks() < 2 || !is_streaming {
             return;
         }
         let block = span.block_of(wanted.start).index;
-        let ahead = self.ahead.lock().touched(target.content(), block, span.file.blocks());
-        for block in ahead {
+        let gap = gap.max(MAX_BLOCKS_AHEAD);
+        for block in self.ahead.lock().touched(target.content(), block, span.file.blocks(), gap) {
             if self.members.owns(target.object.placement(block)) {
-                self.background.hint(Hint::Block {
-                    version: target.version.id,
-                    file: target.object.file,
-                    block,
-                });
+                self.background.hint(Hint::Block { version: version.id, file, block });
             }
         }
     }
