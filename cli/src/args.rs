@@ -105,7 +105,8 @@ pub enum LocalCommand {
     /// Tell all about one file: its object, where its blocks are cached, who owns them, what failed last and how to cure it.
     ///
     /// For a path that is not shown, the keys that were left out and why; without a path, all such keys. A key is left out where it
-    /// cannot be a file beside the others: `a` beside `a/b`, empty, `.` or `..` segments, more than 255 bytes in a segment.
+    /// cannot be a file beside the others: `a` beside `a/b`; empty, `.` and `..` segments; a segment over 255 bytes; NUL, or bytes
+    /// that are no UTF-8; a trailing `/` with content.
     #[command(
         after_help = "Examples:\n  millrace local why /train/a.jpg\n  millrace local why /mnt/imagenet/train/a.jpg\n  \
         millrace local why        # which keys are not shown"

@@ -33,7 +33,7 @@ pub struct Child {
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
     /// It has ended.
-    #[error("{name} ended, {status}: {said} (log: {log:?})")]
+    #[error("{name}: {said} ({status}; log: {log:?})")]
     Ended {
         /// Which.
         name: String,
@@ -45,7 +45,7 @@ pub enum ChildError {
         log: PathBuf,
     },
     /// It takes too long.
-    #[error("{name} is not ready after {after:?}: {said} (log: {log:?})")]
+    #[error("{name}: not ready after {after:?}, {said} (log: {log:?})")]
     Late {
         /// Which.
         name: String,
@@ -123,7 +123,7 @@ impl Child {
 
     fn said(&self) -> String {
         let words = logs::last_words(&self.log, self.log_from);
-        if words.is_empty() { "without a word why".to_owned() } else { words }
+        if words.is_empty() { "no reason given".to_owned() } else { words }
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
         let error = child.ready(Duration::from_secs(20), || None::<()>).await.unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, ChildError::Ended { .. }));
-        assert!(text.contains("x-0 ended, exit status: 3: listen on data address: in use"), "{text}");
+        assert!(text.contains("x-0: listen on data address: in use (exit status: 3;"), "{text}");
     }
 
     #[tokio::test]
@@ -151,7 +151,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut child = shell("exec sleep 60", &dir.path().join("log"));
         let error = child.ready(Duration::from_millis(50), || None::<()>).await.unwrap_err();
-        assert!(matches!(error, ChildError::Late { .. }) && error.to_string().contains("without a word why"));
+        assert!(matches!(error, ChildError::Late { .. }) && error.to_string().contains("no reason given"));
         assert!(child.process.is_alive());
         child.process.open().unwrap().signal(rustix::process::Signal::KILL);
         assert!(matches!(child.end().await, ChildError::Ended { .. }));

@@ -10,6 +10,12 @@ use super::warm_up::WarmUp;
 /// How often a line is printed where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
+/// A rate of less than this is mostly the start.
+const RATE_FROM_MS: u64 = 2000;
+
+/// A time left that is longer says nothing but that it is long.
+const LONGEST_LEFT_SECONDS: u64 = 100 * 3600;
+
 /// How much of the past the rate is of.
 const RATE_OF: Duration = Duration::from_secs(10);
 
@@ -39,11 +45,14 @@ impl Progress {
     pub fn listing(&mut self, objects: u64, bytes: u64) {
         self.rate.add(self.began.elapsed(), objects);
         let text = format!(
-            "{}: {} objects, {}, {} objects/s",
+            "{}: {} objects, {}{}",
             self.label,
             HumanCount(objects),
             BinaryBytes(bytes),
-            HumanCount(self.rate.per_second())
+            match self.rate.per_second() {
+                0 => String::new(),
+                rate => format!(", {} objects/s", HumanCount(rate)),
+            }
         );
         self.show(text);
     }
@@ -104,7 +113,7 @@ pub fn warm_up_text(now: &WarmUp, rate: u64) -> String {
     if rate > 0 {
         text.push_str(&format!(", {}/s", BinaryBytes(rate)));
         let left = bytes_total.saturating_sub(*bytes_done) / rate;
-        if left > 0 {
+        if left > 0 && left < LONGEST_LEFT_SECONDS {
             text.push_str(&format!(", {} left", clock(left)));
         }
     }
@@ -140,12 +149,16 @@ impl Rate {
         }
     }
 
+    /// 0 as long as it is not known.
     fn per_second(&self) -> u64 {
         let (Some((first, from)), Some((last, to))) = (self.samples.front(), self.samples.back()) else {
             return 0;
         };
         let milliseconds = u64::try_from(last.saturating_sub(*first).as_millis()).unwrap_or(u64::MAX);
-        (to.saturating_sub(*from).saturating_mul(1000)).checked_div(milliseconds).unwrap_or(0)
+        if milliseconds < RATE_FROM_MS {
+            return 0;
+        }
+        to.saturating_sub(*from).saturating_mul(1000).checked_div(milliseconds).unwrap_or(0)
     }
 }
 

@@ -43,3 +43,34 @@ pub fn running(folder: &Folder) -> anyhow::Result<Run> {
     let run = Run::read(folder)?.filter(|run| run.children().any(|(_, id)| id.is_alive()));
     run.ok_or_else(|| NotRunning { name: folder.name.to_string() }.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make(root: &Root, name: &str) -> Folder {
+        let folder = root.folder(&name.parse().unwrap());
+        folder.make().unwrap();
+        std::fs::write(folder.uid_file(), "u").unwrap();
+        folder
+    }
+
+    #[test]
+    fn the_only_one_or_the_only_one_that_is_up_needs_no_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::find(Some(dir.path())).unwrap();
+        assert!(one(&root, None).unwrap_err().to_string().contains("millrace local up"));
+        make(&root, "default/a");
+        assert_eq!(one(&root, None).unwrap().name.name, "a");
+        let b = make(&root, "default/b");
+        let several = one(&root, None).unwrap_err().to_string();
+        assert!(several.contains("default/a, default/b"), "{several}");
+        let _up = lock::take(&b.lock_file()).unwrap();
+        assert_eq!(one(&root, None).unwrap().name.name, "b");
+        let a = "a".parse().unwrap();
+        assert_eq!(one(&root, Some(&a)).unwrap().name.name, "a");
+        let unknown = one(&root, Some(&"c".parse().unwrap())).unwrap_err().to_string();
+        assert!(unknown.contains("default/c") && unknown.contains("default/a"), "{unknown}");
+        assert!(running(&b).unwrap_err().is::<NotRunning>());
+    }
+}

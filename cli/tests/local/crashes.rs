@@ -38,12 +38,15 @@ fn a_worker_whose_port_is_taken_moves_and_all_learn_where() {
     let mut rig = Rig::new();
     rig.up();
     let (pid, address) = worker(&rig, 1);
+    // Held back, so that we are first at the port.
+    rig.signal_up("-STOP");
     kill("-KILL", pid);
     let mut taken = None;
     until("its port", || {
         taken = TcpListener::bind(&address).ok();
         taken.is_some()
     });
+    rig.signal_up("-CONT");
     until("the worker's return", || {
         let status = rig.status();
         let now = &status["local"]["workers"][1];

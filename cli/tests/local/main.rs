@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail in any line")]
 
 mod crashes;
+mod foreign;
 mod rig;
 mod running;
 mod trouble;
