@@ -1,0 +1,157 @@
+//! What readers see when objects or S3 go wrong.
+
+use std::time::Duration;
+
+use millrace_api::wire::ErrorCode;
+use millrace_s3_server::backend::memory::InMemory;
+use millrace_s3_server::faults::plan::FaultPlan;
+use millrace_s3_server::faults::rule::{Fault, Rule};
+use millrace_s3_server::outage::OutageMode;
+use millrace_s3_server::target::Operation;
+use tokio::time::Instant;
+
+use crate::cluster::{Cluster, MIB, body, until};
+
+fn pack() -> InMemory {
+    (0..9)
+        .fold(InMemory::new(), |objects, i| objects.with(format!("p/{i}"), body(&format!("p/{i}"), 100_000)))
+}
+
+fn failed(cluster: &Cluster) -> usize {
+    cluster.workers[0].worker.fetcher.failures.lock().len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_object_spoils_only_itself_and_fails_at_once_ever_after() {
+    let cluster = Cluster::of(pack()).await;
+    cluster.objects.put("p/4", body("other", 100_000));
+    let error = cluster.read("p/4").await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::ObjectChanged);
+    assert!(error.to_string().contains("p/4"), "{error}");
+    for i in (0..9).filter(|i| *i != 4) {
+        let key = format!("p/{i}");
+        assert_eq!(cluster.read(&key).await.unwrap(), body(&key, 100_000));
+    }
+    let before = cluster.s3.counters().requests_of(Operation::GetObject);
+    let started = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(cluster.read("p/4").await.unwrap_err().code(), ErrorCode::ObjectChanged);
+    }
+    assert!(started.elapsed() < Duration::from_millis(500));
+    assert_eq!(cluster.s3.counters().requests_of(Operation::GetObject), before, "nothing is asked again");
+    assert_eq!(failed(&cluster), 1);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cached_chunks_of_the_indexed_version_still_read_after_the_object_changed() {
+    let cluster = Cluster::of(InMemory::new().with("a", body("a", 4 * MIB))).await;
+    cluster.read_chunks("a", 0..16).await.unwrap();
+    let store = cluster.workers[0].worker.fetcher.store.clone();
+    until("the block is kept", || store.stats().written_chunks == 16).await;
+    cluster.objects.put("a", body("other", 4 * MIB));
+    let cached = cluster.read_chunks("a", 0..16).await.unwrap();
+    assert!(cached == body("a", 4 * MIB)[..MIB as usize]);
+    assert_eq!(cluster.read_chunks("a", 20..21).await.unwrap_err().code(), ErrorCode::ObjectChanged);
+    assert!(cluster.read_chunks("a", 0..16).await.is_ok());
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_denied_and_archived_objects_are_told_apart() {
+    let cluster = Cluster::of(pack()).await;
+    cluster.objects.remove("p/1");
+    let denied = Fault::Error { status: 403, code: "AccessDenied".into(), message: String::new() };
+    let archived = Fault::Error { status: 403, code: "InvalidObjectState".into(), message: String::new() };
+    let plan =
+        FaultPlan::default().rule(Rule::from(denied).keys("p/2")).rule(Rule::from(archived).keys("p/3"));
+    cluster.s3.set_faults(plan).unwrap();
+    for (key, code) in
+        [("p/1", ErrorCode::ObjectGone), ("p/2", ErrorCode::OriginDenied), ("p/3", ErrorCode::Archived)]
+    {
+        assert_eq!(cluster.read(key).await.unwrap_err().code(), code, "{key}");
+    }
+    assert_eq!(cluster.read("p/5").await.unwrap(), body("p/5", 100_000));
+    assert_eq!(failed(&cluster), 3);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_wait_through_an_outage_and_cached_data_reads_on() {
+    let cluster = Cluster::of(InMemory::new().with("a", body("a", 4 * MIB))).await;
+    cluster.read_chunks("a", 0..16).await.unwrap();
+    let store = cluster.workers[0].worker.fetcher.store.clone();
+    until("the block is kept", || store.stats().written_chunks == 16).await;
+    cluster.s3.begin_outage(OutageMode::Refuse, Duration::from_secs(2));
+    let started = Instant::now();
+    let cached = cluster.read_chunks("a", 0..16).await.unwrap();
+    assert!(started.elapsed() < Duration::from_millis(500) && cached.len() as u64 == MIB);
+    assert_eq!(cluster.read("a").await.unwrap(), body("a", 4 * MIB));
+    assert!(started.elapsed() >= Duration::from_millis(1500), "it did wait");
+    assert_eq!(failed(&cluster), 0);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_beyond_the_deadline_is_an_error_and_the_next_read_recovers() {
+    let cluster = Cluster::of(InMemory::new().with("a", body("a", MIB))).await;
+    cluster.s3.begin_outage(OutageMode::Refuse, Duration::from_secs(60));
+    let started = Instant::now();
+    let error = cluster.read_within("a", Duration::from_secs(2)).await.unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(4), "{error}");
+    cluster.s3.end_outage();
+    assert_eq!(cluster.read("a").await.unwrap(), body("a", MIB));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_bodies_and_503s_cost_time_and_nothing_else() {
+    let objects = pack().with("large", body("large", 6 * MIB));
+    let cluster = Cluster::of(objects).await;
+    let plan = FaultPlan { seed: 7, ..FaultPlan::default() }
+        .rule(Rule::from(Fault::SlowDown).operation(Operation::GetObject).probability(0.3))
+        .rule(Rule::from(Fault::Truncate { after: "30KiB".parse().unwrap() }).probability(0.2))
+        .rule(Rule::from(Fault::Reset { after: "90KiB".parse().unwrap() }).probability(0.2));
+    cluster.s3.set_faults(plan).unwrap();
+    assert!(cluster.read("large").await.unwrap() == body("large", 6 * MIB));
+    for i in 0..9 {
+        let key = format!("p/{i}");
+        assert!(cluster.read(&key).await.unwrap() == body(&key, 100_000));
+    }
+    assert_eq!(failed(&cluster), 0);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_damaged_in_the_store_is_fetched_again() {
+    let cluster = Cluster::of(InMemory::new().with("a", body("a", 2 * MIB))).await;
+    cluster.read("a").await.unwrap();
+    let store = cluster.workers[0].worker.fetcher.store.clone();
+    until("all is kept", || store.stats().written_chunks == 32).await;
+    flip_a_byte(&cluster.workers[0].dir.path().join("tier"), &body("a", 2 * MIB)[..64]);
+    assert!(cluster.read("a").await.unwrap() == body("a", 2 * MIB));
+    assert!(store.stats().corrupt_chunks >= 1);
+    cluster.stop().await;
+}
+
+/// Changes the byte after `start` in the file of the tier that begins with it.
+fn flip_a_byte(dir: &std::path::Path, start: &[u8]) {
+    use std::os::unix::fs::FileExt;
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+            let mut found = vec![0; start.len()];
+            if file.read_exact_at(&mut found, 0).is_ok() && found == start {
+                file.write_all_at(&[!found[7]], 7).unwrap();
+                return;
+            }
+        }
+    }
+    panic!("no store file begins with the object's bytes");
+}
