@@ -24,16 +24,20 @@ pub enum InstallIndex {
     CutOff,
 }
 
-/// Opens the installed index of a version; `None` where there is none.
+/// Opens the installed index of a version, and reads all of it where that is asked for; `None` where there is none.
 ///
 /// # Errors
 /// It is there and cannot be used.
-pub fn open(dir: &Path, id: VersionId) -> Result<Option<IndexFile>, UseIndex> {
-    match IndexFile::open(dir, id) {
-        Ok(index) => Ok(Some(index)),
-        Err(UseIndex::Absent { .. }) => Ok(None),
-        Err(error) => Err(error),
+pub fn open(dir: &Path, id: VersionId, verifies: bool) -> Result<Option<IndexFile>, UseIndex> {
+    let index = match IndexFile::open(dir, id) {
+        Ok(index) => index,
+        Err(UseIndex::Absent { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if verifies {
+        index.verify()?;
     }
+    Ok(Some(index))
 }
 
 /// Verifies a whole index file, puts a copy of it in its place, and opens that.

@@ -12,6 +12,7 @@ use millrace_api::keys::Key;
 use millrace_api::placement::Membership;
 use millrace_daemon::memory::{MemoryError, MemoryLimit};
 use millrace_daemon::shutdown::Tasks;
+use millrace_store::serving_mark::ServingMark;
 use millrace_store::{Limits, OpenStore, Store, StoreConfig};
 use millrace_transport::ServerCounters;
 use millrace_transport::client::{Client, ClientConfig, Timing};
@@ -117,6 +118,7 @@ pub struct Worker {
     background: Arc<Background>,
     state: StateFile,
     index_dir: PathBuf,
+    mark: ServingMark,
     data_key: Key,
     data_address: Mutex<Option<SocketAddr>>,
     tasks: Tasks,
@@ -143,8 +145,8 @@ impl Worker {
         let store = Store::open(store).map_err(OpenWorker::Store)?;
         let index_dir = config.state_dir.join("indexes");
         let state = StateFile::open(&config.state_dir, &config.dataset_uid).map_err(OpenWorker::State)?;
-        std::fs::create_dir_all(&index_dir)
-            .and_then(|()| crate::indexer::sweep(&index_dir))
+        let mark = ServingMark::leave(&index_dir)
+            .and_then(|mark| crate::indexer::sweep(&index_dir).map(|()| mark))
             .map_err(|source| OpenWorker::Indexes { dir: index_dir.clone(), source })?;
         let metrics = Metrics::register(registry).map_err(OpenWorker::Metrics)?;
         let access =
@@ -190,6 +192,7 @@ impl Worker {
             background,
             state,
             index_dir,
+            mark,
             data_key: config.data_key.clone(),
             data_address: Mutex::new(None),
             tasks: tasks.clone(),
@@ -370,7 +373,7 @@ impl Worker {
 
     /// Serves a version from the index folder; false where it is not there, or not sound.
     fn open_index(self: &Arc<Self>, id: VersionId) -> bool {
-        match crate::indexes::open(&self.index_dir, id) {
+        match crate::indexes::open(&self.index_dir, id, self.mark.is_after_death()) {
             Ok(Some(index)) => {
                 self.serve(Version::new(id, index));
                 true

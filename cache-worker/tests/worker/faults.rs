@@ -1,5 +1,6 @@
 //! What readers see when objects or S3 go wrong.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use millrace_api::wire::ErrorCode;
@@ -10,7 +11,7 @@ use millrace_s3_server::outage::OutageMode;
 use millrace_s3_server::target::Operation;
 use tokio::time::Instant;
 
-use crate::cluster::{Cluster, MIB, body, until};
+use crate::cluster::{Cluster, MIB, Running, body, config, until};
 
 fn pack() -> InMemory {
     (0..9)
@@ -132,6 +133,30 @@ async fn a_file_damaged_in_the_store_is_fetched_again() {
     assert!(cluster.read("a").await.unwrap() == body("a", 2 * MIB));
     assert!(store.stats().corrupt_chunks >= 1);
     cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_damaged_under_a_killed_worker_is_fetched_again_from_a_peer() {
+    let cluster = Cluster::with(InMemory::new().with("a", body("a", MIB)), 2, 1 << 30).await;
+    let Cluster { s3, mut workers, version, .. } = cluster;
+    let dir = workers.remove(0).stop().await;
+    let path = dir.path().join(format!("state/indexes/{version}.idx"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    // What a killed process leaves.
+    std::fs::write(dir.path().join("state/indexes/serving.999999999"), "").unwrap();
+    let again = Running::start(&config("w-0", dir.path(), 1 << 30), Arc::clone(&dir)).await;
+    until("the index is there again", || again.worker.versions.get(&version).is_some()).await;
+    let served = again.worker.versions.get(&version).unwrap();
+    assert!(served.index().verify().is_ok());
+    drop(served);
+    again.stop().await;
+    for running in workers {
+        running.stop().await;
+    }
+    s3.shutdown().await;
 }
 
 /// Changes the byte after `start` in the file of the tier that begins with it.
