@@ -32,12 +32,6 @@ const MAX_OPEN_PREFETCH: usize = 160;
 /// How often an active connection is looked at for silence.
 const WATCH: Duration = Duration::from_millis(250);
 
-/// After how long without a byte an idle connection is pinged: a dead worker is known before somebody needs it.
-const PING_AFTER: Duration = Duration::from_secs(10);
-
-/// After how long in silence a connection is given up: a host that vanished sends no reset.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
-
 /// What happens to a request.
 #[derive(Debug)]
 pub(super) enum Event {
@@ -332,7 +326,11 @@ impl Connection {
             Duration::from_millis(self.now_ms().saturating_sub(self.heard_ms.load(Ordering::Relaxed)));
         let is_idle = self.load() == 0;
         if self.is_silent() {
-            return if quiet > GIVE_UP_AFTER { Err(Converse::Silent(quiet)) } else { Ok(now + WATCH) };
+            // Taken for silent because of another connection to the worker, with requests of its own in flight.
+            if !is_idle && quiet > timing.silence {
+                self.lose_all(&format!("it was silent for {quiet:?}"));
+            }
+            return if quiet > timing.give_up { Err(Converse::Silent(quiet)) } else { Ok(now + WATCH) };
         }
         if !is_idle && quiet > timing.silence {
             self.set_silent();
@@ -345,15 +343,15 @@ impl Connection {
         }
         if is_idle && quiet > WATCH {
             self.is_watched.store(false, Ordering::SeqCst);
-            if quiet < PING_AFTER {
+            if quiet < timing.ping {
                 // A request that slips in here is seen when it has waited, at the latest with the next ping.
                 if self.load() == 0 {
-                    return Ok(now + (PING_AFTER - quiet).max(WATCH));
+                    return Ok(now + (timing.ping - quiet).max(WATCH));
                 }
                 self.is_watched.store(true, Ordering::Relaxed);
                 return Ok(now + WATCH);
             }
-            if quiet > PING_AFTER + timing.silence {
+            if quiet > timing.ping + timing.silence {
                 self.set_silent();
                 changed(client);
             } else {

@@ -60,11 +60,17 @@ pub struct Timing {
     pub silence: Duration,
     /// For connecting and the hello.
     pub connect: Duration,
+    /// Without a byte on an idle connection it is pinged: a dead worker is known before somebody needs it.
+    pub ping: Duration,
+    /// In silence for this long a connection is given up and opened anew: a host that vanished sends no reset.
+    pub give_up: Duration,
 }
 
 impl Default for Timing {
     fn default() -> Self {
-        Self { silence: Duration::from_secs(2), connect: Duration::from_secs(2) }
+        // Silence is four times what a server lets pass between signs of life; the others are guesses.
+        let silence = Duration::from_secs(2);
+        Self { silence, connect: silence, ping: Duration::from_secs(10), give_up: Duration::from_secs(60) }
     }
 }
 

@@ -8,4 +8,7 @@ mod frames;
 mod hello;
 mod index;
 mod reads;
+mod relay;
+mod sending;
+mod silence;
 mod stop;
