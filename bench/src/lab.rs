@@ -31,11 +31,18 @@ pub struct Options {
     pub disk: PathBuf,
     /// Folder on a tmpfs.
     pub memory: PathBuf,
+    /// Whether to hold free memory where it would go back to a host.
+    pub holds_memory: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { rounds: None, disk: std::env::temp_dir(), memory: PathBuf::from("/dev/shm") }
+        Self {
+            rounds: None,
+            disk: std::env::temp_dir(),
+            memory: PathBuf::from("/dev/shm"),
+            holds_memory: false,
+        }
     }
 }
 
@@ -45,6 +52,7 @@ pub struct Lab {
     options: Options,
     runtime: Runtime,
     is_interrupted: Arc<AtomicBool>,
+    ballast: Option<Ballast>,
 }
 
 impl Lab {
@@ -68,7 +76,8 @@ impl Lab {
             // A read in a mount whose workers are gone waits for its deadline of minutes; without the mount process it ends.
             child::kill_all();
         });
-        Ok(Self { options, runtime, is_interrupted })
+        let ballast = if options.holds_memory { Ballast::new(&options.memory)? } else { None };
+        Ok(Self { options, runtime, is_interrupted, ballast })
     }
 
     /// Fails when the user wants to stop.
@@ -116,9 +125,12 @@ impl Lab {
         dir_in(&self.options.memory, name)
     }
 
-    /// The folder in memory that the user named.
-    pub fn memory(&self) -> &Path {
-        &self.options.memory
+    /// Takes the memory that has become free, so that rounds do not measure how the host finds some: see [`Ballast`].
+    ///
+    /// # Errors
+    /// Where the folder in memory cannot be written.
+    pub fn hold_memory(&self) -> Result<()> {
+        self.ballast.as_ref().map_or(Ok(()), Ballast::take)
     }
 
     /// Runs ours and the baseline in turn, each going first in every other round.
@@ -132,10 +144,7 @@ impl Lab {
         mut baseline: impl FnMut(usize) -> Result<f64>,
     ) -> Result<Measured> {
         self.rounds(&mut measured, |round| {
-            let mut ours = |round| {
-                let _ballast = Ballast::take(self)?;
-                ours(round)
-            };
+            self.hold_memory()?;
             let pair = if round % 2 == 0 {
                 let first = ours(round)?;
                 (first, baseline(round)?)

@@ -28,6 +28,9 @@ struct Cli {
     /// Folder on a tmpfs.
     #[arg(long, value_name = "DIR", default_value_os_t = Options::default().memory)]
     memory_dir: PathBuf,
+    /// Measure as it comes on a virtual machine that gives free memory back to its host, in place of holding it.
+    #[arg(long)]
+    no_ballast: bool,
     /// Where to append the lines.
     #[arg(long, value_name = "FILE", default_value_os_t = report::results_file())]
     results: PathBuf,
@@ -74,7 +77,12 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     }
     let cases = chosen(&cli.cases)?;
     let rounds = cli.rounds.map(usize::from);
-    let lab = Lab::new(Options { rounds, disk: cli.dir.clone(), memory: cli.memory_dir.clone() })?;
+    let lab = Lab::new(Options {
+        rounds,
+        disk: cli.dir.clone(),
+        memory: cli.memory_dir.clone(),
+        holds_memory: !cli.no_ballast,
+    })?;
     let (mut lines, mut troubles): (Vec<Line>, Vec<String>) = (Vec::new(), Vec::new());
     for case in cases {
         eprintln!("{}: {}", case.name, case.about);

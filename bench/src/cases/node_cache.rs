@@ -11,7 +11,6 @@ use super::scene::{QUOTA, Scene, mb_per_second};
 use crate::lab::Lab;
 use crate::line::{Bar, Figure, Measured};
 use crate::reading::{Expected, read_all};
-use crate::rig::host_memory::Ballast;
 use crate::rig::mounted::{Mounted, NodeStore};
 use crate::rig::usage::CpuSplit;
 use crate::rig::{caches, metrics_page};
@@ -38,6 +37,7 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
         |_| {
             let mounted = Mounted::start(lab, &workers, Some(&store), None)?;
             caches::drop_all()?;
+            lab.hold_memory()?;
             let processes = [("mount", mounted.program.pid()), ("reader", std::process::id())];
             let took = split.during(&processes, || read_all(lab, mounted.path(), &files, 1))?;
             let page = metrics_page::fetch(&mounted.admin)?;
@@ -45,9 +45,8 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
             Ok(mb_per_second(bytes, took))
         },
         |_| {
-            // As ours has it.
             caches::drop_all()?;
-            let _ballast = Ballast::take(lab)?;
+            lab.hold_memory()?;
             Ok(mb_per_second(bytes, read_all(lab, native.path(), &files, 1)?))
         },
     )?;

@@ -7,15 +7,14 @@
 //! by this program, which has written to it, and gets it piece by piece as it takes more.
 
 use std::fs::File;
-use std::io::Write;
-use std::sync::Arc;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-
-use crate::lab::Lab;
 
 /// Left free, and kept free during a round, KiB: what all processes here take in the time between two looks is far less,
 /// and the kernel does not begin to reclaim.
@@ -30,38 +29,48 @@ const EVERY: Duration = Duration::from_millis(10);
 /// Bit of the device's features that says so (virtio 1.2, 5.5.3).
 const REPORTING: usize = 5;
 
-/// Files that hold memory, each written by a thread.
-const FILES: u64 = 2;
+/// Files that hold memory, each written by a thread of its own: the host works for each of them at the same time.
+const FILES: usize = 2;
 
 /// Free memory that is held, and given away as it is needed. All of it goes with this value, or with the process.
 #[derive(Debug)]
 pub struct Ballast {
+    /// They have no names, so that they end with this process at the latest.
+    files: Arc<[Mutex<File>; FILES]>,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Ballast {
-    /// Takes nearly all free memory; `None` where free memory stays what it is.
+    /// Holds nothing yet; `None` where free memory stays what it is.
     ///
     /// # Errors
-    /// Where the folder in memory cannot be written.
-    pub fn take(lab: &Lab) -> Result<Option<Self>> {
+    /// Where no file can be made in `dir`, which must be in memory.
+    pub fn new(dir: &Path) -> Result<Option<Self>> {
         if !is_returned() {
             return Ok(None);
         }
-        let each = free_kib().saturating_sub(FREE_KIB) * 1024 / FILES;
-        let files = std::thread::scope(|scope| {
-            let writers: Vec<_> = (0..FILES).map(|_| scope.spawn(|| written(lab, each))).collect();
-            let join = |writer: std::thread::ScopedJoinHandle<'_, Result<File>>| match writer.join() {
-                Ok(written) => written,
-                Err(_) => bail!("a thread that writes to free memory panicked"),
-            };
-            writers.into_iter().map(join).collect::<Result<Vec<File>>>()
-        })?;
+        let file = || tempfile::tempfile_in(dir).map(Mutex::new).context("hold free memory");
+        let files = Arc::new([file()?, file()?]);
         let is_over = Arc::new(AtomicBool::new(false));
-        let is_over_here = Arc::clone(&is_over);
-        let thread = std::thread::spawn(move || give(files, &is_over_here));
-        Ok(Some(Self { is_over, thread: Some(thread) }))
+        let (files_here, is_over_here) = (Arc::clone(&files), Arc::clone(&is_over));
+        let thread = std::thread::spawn(move || give(&files_here[..], &is_over_here));
+        Ok(Some(Self { files, is_over, thread: Some(thread) }))
+    }
+
+    /// Takes nearly all memory that is free now.
+    ///
+    /// # Errors
+    /// Where the files cannot be written.
+    pub fn take(&self) -> Result<()> {
+        std::thread::scope(|scope| {
+            let takers: Vec<_> =
+                self.files.iter().map(|file| scope.spawn(|| extend(&mut lock(file)))).collect();
+            takers.into_iter().try_for_each(|taker| match taker.join() {
+                Ok(taken) => taken,
+                Err(_) => bail!("a thread that writes to free memory panicked"),
+            })
+        })
     }
 }
 
@@ -75,33 +84,33 @@ impl Drop for Ballast {
     }
 }
 
+fn lock(file: &Mutex<File>) -> MutexGuard<'_, File> {
+    file.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Gives memory back to the kernel whenever there is less free than there should be.
-fn give(mut files: Vec<File>, is_over: &AtomicBool) {
+fn give(files: &[Mutex<File>], is_over: &AtomicBool) {
+    let shrink = |file: &Mutex<File>| -> bool {
+        let file = lock(file);
+        let length = file.metadata().map_or(0, |metadata| metadata.len());
+        length > 0 && file.set_len(length.saturating_sub(PIECE)).is_ok()
+    };
     while !is_over.load(Ordering::Relaxed) {
-        while free_kib() < FREE_KIB
-            && let Some(file) = files.last()
-        {
-            let length = file.metadata().map_or(0, |metadata| metadata.len());
-            if length == 0 || file.set_len(length.saturating_sub(PIECE)).is_err() {
-                files.pop();
-            }
-        }
+        while free_kib() < FREE_KIB && files.iter().any(shrink) {}
         std::thread::sleep(EVERY);
     }
 }
 
-/// A file of so many bytes that has no name, so that it ends with this process at the latest.
-fn written(lab: &Lab, bytes: u64) -> Result<File> {
-    let (mut file, piece) =
-        (tempfile::tempfile_in(lab.memory()).context("hold free memory")?, vec![1; 1 << 20]);
-    for _ in 0..bytes / piece.len() as u64 {
-        lab.check()?;
-        if free_kib() < FREE_KIB {
-            break;
+/// Writes to a file while there is memory to take.
+fn extend(file: &mut File) -> Result<()> {
+    let piece = vec![1; 1 << 20];
+    file.seek(SeekFrom::End(0)).context("hold free memory")?;
+    while free_kib() > FREE_KIB + PIECE / 1024 {
+        for _ in 0..PIECE / (4 << 20) {
+            file.write_all(&piece).context("hold free memory")?;
         }
-        file.write_all(&piece).context("hold free memory")?;
     }
-    Ok(file)
+    Ok(())
 }
 
 /// Whether free memory goes back to a host.
