@@ -45,6 +45,8 @@ pub struct Claim {
     pub wait: Arc<Wait>,
     /// Runs of chunks that nobody fetches yet: the caller must fetch each and publish or fail it.
     pub to_fetch: Vec<Range<u32>>,
+    /// Whether another reader's fetch is waited for as well.
+    pub has_joined: bool,
 }
 
 /// One reader's wait for a range of chunks; collects them as they arrive.
@@ -72,12 +74,15 @@ impl ChunkTable {
     pub fn claim(&self, file: u32, range: Range<u32>, is_stored: impl Fn(u32) -> bool) -> Claim {
         let mut wait = Progress { chunks: vec![None; range.len()], missing: 0, error: None };
         let mut to_fetch: Vec<Range<u32>> = Vec::new();
-        let mut pending = Vec::new();
+        let (mut pending, mut has_joined) = (Vec::new(), false);
         let mut state = self.state.lock();
         for (i, chunk) in range.clone().enumerate() {
             match state.chunks.get(&(file, chunk)) {
                 Some(Slot::Arrived { bytes, .. }) => wait.chunks[i] = Some(bytes.clone()),
-                Some(Slot::Pending(_)) => pending.push(chunk),
+                Some(Slot::Pending(_)) => {
+                    has_joined = true;
+                    pending.push(chunk);
+                }
                 None if is_stored(chunk) => {}
                 None => {
                     pending.push(chunk);
@@ -93,7 +98,7 @@ impl ChunkTable {
                 waits.push(wait.clone());
             }
         }
-        Claim { wait, to_fetch }
+        Claim { wait, to_fetch, has_joined }
     }
 
     /// Claims the absent chunks of `range` for a fetch that nobody waits for, at most `limit` of them.
@@ -253,6 +258,7 @@ mod tests {
         assert_eq!(first.to_fetch, [0..4]);
         let second = table.claim(1, 2..6, |chunk| chunk == 5);
         assert_eq!(second.to_fetch, [4..5], "2 and 3 are on their way, 5 is stored");
+        assert!(second.has_joined && !first.has_joined);
         (0..4).for_each(|chunk| table.publish(1, chunk, bytes(chunk)));
         assert!(is_done(&first.wait) && !is_done(&second.wait));
         table.publish(1, 4, bytes(4));

@@ -12,6 +12,7 @@ use millrace_api::block::{CHUNK_BYTES, Span, chunks_of_range};
 use millrace_api::ids::VersionId;
 use millrace_api::index::FileIndex;
 use millrace_api::placement::PlacementKey;
+use millrace_api::wire::ErrorCode;
 use millrace_fuse_session::{Errno, ReadReply};
 use millrace_store::Store;
 use millrace_store::index_file::IndexFile;
@@ -30,8 +31,9 @@ use super::fetch::{Run, fetch, split_by_block};
 use super::read_ahead::ReadAhead;
 use crate::metrics::ReadCounters;
 
-/// How often a read begins again because chunks that the store had were evicted or damaged before they were read.
-const STORE_RACES: u32 = 8;
+/// How often a read begins again because chunks that the store had were evicted or damaged before they were read, or
+/// because a fetch that it had joined was given up.
+const ATTEMPTS: u32 = 8;
 
 /// What a reader is made of.
 #[derive(Debug)]
@@ -218,7 +220,7 @@ impl Reader {
     async fn collect(self: &Arc<Self>, later: &Later, deadline: Instant) -> Result<Vec<Bytes>, Errno> {
         let Later { file, span, chunks, .. } = later;
         let mut is_counted = false;
-        for _ in 0..STORE_RACES {
+        for _ in 0..ATTEMPTS {
             let presence =
                 self.store.as_ref().map(|store| store.present(&span.file, slots(span, chunks.clone())));
             let is_stored = |chunk| presence.as_ref().is_some_and(|p| p.contains(span.first_slot + chunk));
@@ -231,6 +233,8 @@ impl Reader {
             }
             match tokio::time::timeout_at(deadline, claim.wait.done()).await {
                 Ok(Ok(())) => {}
+                // The fetch of another read began earlier, and its deadline passed earlier.
+                Ok(Err(error)) if claim.has_joined && may_pass(error.code()) => continue,
                 Ok(Err(error)) => return Err(errno_of(error.code())),
                 Err(_) => return Err(Errno::IO),
             }
@@ -238,7 +242,7 @@ impl Reader {
                 return Ok(chunks);
             }
         }
-        tracing::warn!(file = file.0, "the node store loses chunks faster than they can be read");
+        tracing::warn!(file = file.0, "chunks are lost faster than they can be read");
         Err(Errno::IO)
     }
 
@@ -267,6 +271,28 @@ impl Reader {
         };
         // A panic in the store was logged; to the reader it is a miss.
         tokio::task::spawn_blocking(read).await.ok().flatten()
+    }
+}
+
+/// Whether a fetch that failed so may succeed when it has more time.
+fn may_pass(code: ErrorCode) -> bool {
+    match code {
+        ErrorCode::DeadlinePassed
+        | ErrorCode::OriginUnavailable
+        | ErrorCode::Overloaded
+        | ErrorCode::Stopping
+        | ErrorCode::Cancelled => true,
+        ErrorCode::ObjectChanged
+        | ErrorCode::ObjectGone
+        | ErrorCode::Archived
+        | ErrorCode::OriginDenied
+        | ErrorCode::NotFound
+        | ErrorCode::UnknownVersion
+        | ErrorCode::BadRequest
+        | ErrorCode::Unsupported
+        | ErrorCode::WrongKey
+        | ErrorCode::Internal
+        | ErrorCode::Unknown(_) => false,
     }
 }
 
