@@ -80,7 +80,7 @@ pub struct MountArgs {
     /// Permissions of folders, octal.
     #[arg(long, default_value = "0555", value_parser = parse_mode)]
     pub dir_mode: u16,
-    /// How long one read may wait for S3 before it fails with EIO, seconds.
+    /// How long one read may wait for S3 before it fails with EIO, and the start for the index, seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = READ_DEADLINE.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub read_deadline_seconds: u64,
     /// Threads that serve the kernel's requests.
@@ -166,7 +166,7 @@ pub struct Config {
     pub node_store: Option<NodeStore>,
     /// Owner and permissions of everything.
     pub ownership: Ownership,
-    /// How long one read may wait.
+    /// How long one read may wait, and the start for the index: workers may themselves be fetching it.
     pub read_deadline: Duration,
     /// Threads that serve the kernel's requests.
     pub fuse_threads: usize,

@@ -31,9 +31,6 @@ use crate::reads::{Reader, ReaderConfig};
 /// Deadline of each mount syscall and of INIT; both take microseconds unless something is wedged. Guess.
 const MOUNT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long to ask workers for an index: they may themselves be fetching it.
-const INDEX_DEADLINE: Duration = Duration::from_secs(120);
-
 /// Kernel read-ahead, KiB: one request of the largest size.
 const KERNEL_READ_AHEAD_KIB: u32 = 1024;
 
@@ -80,8 +77,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     );
     let mark = ServingMark::leave(&config.index_dir)
         .with_context(|| format!("use --index-dir {:?}", config.index_dir))?;
-    let index =
-        Arc::new(open_index(&client, &config.index_dir, config.version, mark.is_after_death()).await?);
+    let index = Arc::new(open_index(&client, &config, mark.is_after_death()).await?);
     let store = config.node_store.as_ref().map(open_store).transpose()?;
     let session = Arc::new(Mutex::new(None::<Running>));
     let snapshot = session.clone();
@@ -139,12 +135,9 @@ fn client_name(dataset: &str) -> String {
 }
 
 /// Opens the index from the folder, or fetches it from the workers first.
-async fn open_index(
-    client: &Client,
-    dir: &Path,
-    version: VersionId,
-    is_after_death: bool,
-) -> anyhow::Result<IndexFile> {
+async fn open_index(client: &Client, config: &Config, is_after_death: bool) -> anyhow::Result<IndexFile> {
+    let Config { index_dir: dir, version, read_deadline, .. } = config;
+    let version = *version;
     match open_verified(dir, version, is_after_death).await {
         Ok(index) => return Ok(index),
         Err(error) => {
@@ -152,7 +145,7 @@ async fn open_index(
         }
     }
     let incoming = IncomingIndex::create(dir)?;
-    client.fetch_index(version, incoming.path(), Instant::now() + INDEX_DEADLINE).await?;
+    client.fetch_index(version, incoming.path(), Instant::now() + *read_deadline).await?;
     Ok(tokio::task::spawn_blocking(move || incoming.install(Some(version))).await??)
 }
 
