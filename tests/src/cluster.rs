@@ -25,6 +25,9 @@ pub const MIB: u64 = 1 << 20;
 /// Blocks are small so that little data has many.
 const BLOCK_BYTES: u64 = MIB;
 
+/// Warnings that a machine may earn which is too busy to give a process its turn for two seconds.
+const KNOWN: [&str; 1] = ["a worker is silent; reads go round it"];
+
 /// What is wanted.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -172,12 +175,14 @@ impl Cluster {
         self.s3.counters().body_bytes
     }
 
-    /// Fails the test where a process of the cluster has logged a warning or an error.
+    /// Fails the test where a process of the cluster has logged a warning or an error that is not listed.
     pub fn assert_quiet(&self) {
         let folders = std::fs::read_dir(self.dir()).unwrap().map(|entry| entry.unwrap().path());
         for log in folders.map(|dir| dir.join("log")).filter(|log| log.exists()) {
             let text = std::fs::read_to_string(&log).unwrap();
-            let loud = text.lines().find(|line| line.contains(" WARN ") || line.contains(" ERROR "));
+            let is_loud = |line: &&str| line.contains(" WARN ") || line.contains(" ERROR ");
+            let loud =
+                text.lines().filter(is_loud).find(|line| !KNOWN.iter().any(|known| line.contains(known)));
             assert_eq!(loud, None, "in {log:?}");
         }
     }

@@ -2,10 +2,12 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use millrace_tests::cluster::{Cluster, MIB};
+use millrace_tests::cluster::{Cluster, MIB, Setup};
 use millrace_tests::content::{Files, check_part, forget_pages};
 use millrace_tests::mounted::{MountSetup, Mounted, detach};
+use millrace_tests::program::until;
 use millrace_tests::skip::{can_mount, can_mount_as_root, output_of};
 
 fn files() -> Files {
@@ -140,4 +142,70 @@ fn flipped_bits_are_found_counted_and_fetched_again() {
     files.check(&mounted.point);
     assert!(cluster.workers[0].metric("cache_worker_store_corrupt_chunks_total", "") > 100.0);
     assert!(cluster.s3_bytes() >= before + 12 * MIB, "what is damaged is read from S3 again");
+}
+
+#[test]
+fn two_mounts_share_a_node_store() {
+    if !can_mount("two_mounts_share_a_node_store") {
+        return;
+    }
+    let (files, cluster) = (files(), Cluster::of(files().objects()));
+    let setup = MountSetup::keeping(cluster.new_dir("store"));
+    let (first, second) = (Mounted::start(&cluster, &setup), Mounted::start(&cluster, &setup));
+    let half = |is_second: bool| {
+        let numbered = files.0.iter().enumerate();
+        Files(numbered.filter(|(i, _)| (i % 2 == 1) == is_second).map(|(_, file)| file.clone()).collect())
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| half(false).check(&first.point));
+        scope.spawn(|| half(true).check(&second.point));
+    });
+    first.wait_until_stored(half(false).bytes());
+    second.wait_until_stored(half(true).bytes());
+    let fetched = first.fetched_bytes() + second.fetched_bytes();
+    half(true).check(&first.point);
+    half(false).check(&second.point);
+    assert_eq!(first.fetched_bytes() + second.fetched_bytes(), fetched, "each finds what the other has kept");
+    cluster.assert_quiet();
+}
+
+#[test]
+fn damaged_index_is_found_after_a_death_and_fetched_again() {
+    if !can_mount("damaged_index_is_found_after_a_death_and_fetched_again") {
+        return;
+    }
+    let (files, mut cluster) = (files(), Cluster::start(files().objects(), &Setup::workers(2)));
+    let indexes = cluster.new_dir("indexes");
+    let setup = MountSetup::default().arg("--index-dir", indexes.to_str().unwrap());
+    let mut mounted = Mounted::start(&cluster, &setup);
+    files.check(&mounted.point);
+    mounted.program.kill();
+    damage_index(&indexes, &cluster.version);
+    let mounted = mounted.restart(&cluster, &setup);
+    files.check(&mounted.point);
+    drop(mounted);
+
+    cluster.workers[0].program.kill();
+    let state = cluster.workers[0].dir.join("state");
+    damage_index(&state, &cluster.version);
+    cluster.workers[0].restart();
+    until("the worker has fetched the index from its peer", Duration::from_secs(10), || {
+        cluster.status(0).versions.first().is_some_and(|version| version.index_ready)
+    });
+    files.check(&Mounted::start(&cluster, &MountSetup::default()).point);
+}
+
+/// Flips a bit in the middle of the index of a version, somewhere below `dir`.
+fn damage_index(dir: &Path, version: &str) {
+    let found = output_of(
+        std::process::Command::new("find")
+            .arg(dir)
+            .args(["-type", "f", "-size", "+1k", "-name"])
+            .arg(format!("*{version}*")),
+    );
+    let path = found.lines().next().unwrap_or_else(|| panic!("no index below {dir:?}")).to_owned();
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let (middle, mut byte) = (file.metadata().unwrap().len() / 2, [0]);
+    file.read_exact_at(&mut byte, middle).unwrap();
+    file.write_all_at(&[byte[0] ^ 16], middle).unwrap();
 }

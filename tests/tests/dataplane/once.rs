@@ -32,6 +32,7 @@ fn six_readers_on_three_mounts_and_three_workers_read_s3_once() {
         }
     });
     let share = cluster.s3_bytes() as f64 / files.bytes() as f64;
+    println!("S3 sent {share} times the bytes");
     assert!((1.0..=1.02).contains(&share), "S3 sent {share} times the bytes");
     for mount in &mounts {
         let share = mount.fetched_bytes() as f64 / files.bytes() as f64;

@@ -47,7 +47,7 @@ fn changed_and_deleted_objects_fail_at_once_and_spoil_nothing_else() {
     for (key, offset) in [("large", 3 * MIB), ("pack/004", 0), ("pack/005", 0)].repeat(10) {
         assert!(is_input_output(check_part(&mounted.point, key, offset, 10)), "{key}");
     }
-    assert!(started.elapsed() < Duration::from_secs(1), "30 reads took {:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(3), "30 reads took {:?}", started.elapsed());
     assert_eq!(cluster.s3.counters().requests_of(Operation::GetObject), requests, "S3 is not asked again");
 
     assert_eq!(cluster.status(0).degraded.unwrap().objects, 3);

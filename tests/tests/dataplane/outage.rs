@@ -62,7 +62,7 @@ fn outage_is_waited_for_up_to_the_deadline_and_cached_data_reads_on() {
             forget_pages(&patient.path("cached"));
             let one = Instant::now();
             check_part(&patient.point, "cached", 0, MIB as usize).unwrap();
-            assert!(one.elapsed() < Duration::from_secs(1), "cached data waited {:?}", one.elapsed());
+            assert!(one.elapsed() < Duration::from_secs(2), "cached data waited {:?}", one.elapsed());
         }
     });
     // All recovers by itself.
@@ -77,7 +77,7 @@ fn reader_that_joins_a_fetch_waits_for_its_own_deadline() {
         return;
     }
     let cluster = Cluster::of(Files::new().with("file", 3 * MIB).objects());
-    let mounted = Mounted::start(&cluster, &MountSetup::default().arg("--read-deadline-seconds", "3"));
+    let mounted = Mounted::start(&cluster, &MountSetup::default().arg("--read-deadline-seconds", "4"));
     cluster.s3.begin_outage(OutageMode::Refuse, Duration::from_millis(4500));
     let started = Instant::now();
     let direct = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
@@ -92,7 +92,7 @@ fn reader_that_joins_a_fetch_waits_for_its_own_deadline() {
     std::thread::scope(|scope| {
         scope.spawn(|| read(MIB + 8192).unwrap_err());
         scope.spawn(|| {
-            std::thread::sleep(Duration::from_secs(2));
+            std::thread::sleep(Duration::from_millis(2500));
             // The same chunk, but another request of the kernel.
             read(MIB + 16_384).unwrap();
             assert!(started.elapsed() > Duration::from_secs(4), "{:?}", started.elapsed());

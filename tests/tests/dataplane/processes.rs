@@ -10,7 +10,7 @@ use millrace_s3_server::faults::rule::{Fault, Rule};
 use millrace_s3_server::target::Operation;
 use millrace_tests::cluster::{Cluster, MIB, Setup};
 use millrace_tests::content::{Files, check_file, check_part};
-use millrace_tests::mounted::{MountSetup, Mounted, is_mounted};
+use millrace_tests::mounted::{MountSetup, Mounted, detach, is_mounted};
 use millrace_tests::program::until;
 use millrace_tests::skip::can_mount;
 use rustix::process::Signal;
@@ -73,11 +73,17 @@ fn stopped_worker_is_gone_round_within_the_deadline() {
     check_file(&mounted.point, "small/000", 40_000);
     cluster.workers[0].program.signal(Signal::STOP);
     let started = Instant::now();
-    files.check(&mounted.point);
+    let mut slow = Vec::new();
+    for (key, size) in &files.0 {
+        let one = Instant::now();
+        check_file(&mounted.point, key, *size);
+        if one.elapsed() > Duration::from_millis(500) {
+            slow.push((key, one.elapsed()));
+        }
+    }
     let took = started.elapsed();
     cluster.workers[0].program.signal(Signal::CONT);
-    println!("took {took:?}");
-    assert!(took < Duration::from_secs(30), "took {took:?}");
+    assert!(took < Duration::from_secs(20), "took {took:?}, slow were {slow:?}");
     files.check(&Mounted::start(&cluster, &MountSetup::default()).point);
 }
 
@@ -141,7 +147,7 @@ fn reader_killed_in_a_hanging_fetch_ends_at_once() {
     let started = Instant::now();
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(started.elapsed() < Duration::from_secs(1), "took {:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(3), "took {:?}", started.elapsed());
     cluster.s3.clear_faults();
     let started = Instant::now();
     check_file(&mounted.point, "small/007", 40_000);
@@ -169,4 +175,37 @@ fn mount_and_worker_end_within_5_s_though_a_read_hangs() {
     until("the reader ends", Duration::from_secs(5), || child.try_wait().unwrap().is_some());
     let (status, took) = cluster.workers[0].program.terminate();
     assert!(status.success() && took < Duration::from_secs(5), "{status} after {took:?}");
+}
+
+#[test]
+fn reads_wait_for_the_only_worker_to_come_back() {
+    if !can_mount("reads_wait_for_the_only_worker_to_come_back") {
+        return;
+    }
+    let files = files();
+    let mut cluster = Cluster::of(files.objects());
+    let mounted = Mounted::start(&cluster, &MountSetup::default());
+    check_file(&mounted.point, "small/000", 40_000);
+    let mut worker = cluster.workers.remove(0);
+    worker.program.kill();
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| files.check(&mounted.point));
+        // Long enough for the reader to have found nobody.
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(!reading.is_finished(), "the reader waits");
+        worker.restart();
+    });
+}
+
+#[test]
+fn mount_process_ends_when_somebody_else_unmounts() {
+    if !can_mount("mount_process_ends_when_somebody_else_unmounts") {
+        return;
+    }
+    let cluster = Cluster::of(files().objects());
+    let mut mounted = Mounted::start(&cluster, &MountSetup::default());
+    check_file(&mounted.point, "small/000", 40_000);
+    detach(&mounted.point);
+    assert!(mounted.program.wait_for_end(Duration::from_secs(5)).success());
+    cluster.assert_quiet();
 }

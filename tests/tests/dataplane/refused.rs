@@ -1,24 +1,29 @@
 //! Does a mount process that cannot serve say which thing is wrong?
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use millrace_tests::cluster::Cluster;
 use millrace_tests::content::Files;
 use millrace_tests::mounted::{MountSetup, Mounted, is_mounted, mount};
 use millrace_tests::program::{Program, command, path_of};
-use millrace_tests::skip::{can_mount, has_programs, is_root, skipped};
+use millrace_tests::skip::{can_mount, can_mount_as_root, has_programs, is_root, skipped};
 
 /// What the process says when it ends; it must, and with an error.
 fn refusal(cluster: &Cluster, point: &Path, args: &[(&str, &str)]) -> String {
     let dir = cluster.new_dir("refused");
     let setup = args.iter().fold(MountSetup::default(), |setup, (name, value)| setup.arg(name, *value));
     let mut command = mount(cluster, point, &dir, &setup);
-    let mut program = Program::start(&mut command, &dir.join("log"));
+    end_of(&mut command, &dir.join("log"))
+}
+
+/// What a program says that must end with an error.
+fn end_of(command: &mut Command, log: &Path) -> String {
+    let mut program = Program::start(command, log);
     let status = program.wait_for_end(Duration::from_secs(15));
-    let log = program.log();
-    assert!(!status.success(), "{log}");
-    log
+    assert!(!status.success(), "{}", program.log());
+    program.log()
 }
 
 fn assert_names(log: &str, things: &[&str]) {
@@ -80,6 +85,24 @@ fn wrong_keys_versions_files_and_ports_are_named() {
 }
 
 #[test]
+fn machine_without_fuse_is_told_what_is_missing() {
+    let name = "machine_without_fuse_is_told_what_is_missing";
+    if !can_mount_as_root(name) || !has_programs(name, &["unshare"]) {
+        return;
+    }
+    let cluster = Cluster::of(Files::new().with("file", 100).objects());
+    let dir = cluster.new_dir("refused");
+    let point = cluster.new_dir("point");
+    let wanted = mount(&cluster, &point, &dir, &MountSetup::default());
+    let mut hidden = Command::new("unshare");
+    // Nothing is in /dev, for this process alone.
+    hidden.args(["--mount", "--propagation", "private", "sh", "-c"]);
+    hidden.args(["mount -t tmpfs none /dev && exec \"$@\"", "sh"]);
+    hidden.arg(wanted.get_program()).args(wanted.get_args()).stdin(std::process::Stdio::null());
+    assert_names(&end_of(&mut hidden, &dir.join("log")), &["/dev/fuse", "modprobe fuse"]);
+}
+
+#[test]
 fn file_limit_that_is_too_low_is_named_with_the_cure() {
     let name = "file_limit_that_is_too_low_is_named_with_the_cure";
     if !has_programs(name, &["prlimit", "setpriv"]) {
@@ -114,7 +137,5 @@ fn file_limit_that_is_too_low_is_named_with_the_cure() {
         .arg("--tier")
         .arg(format!("medium=Disk,dir={},quota=1Gi", dir.path().join("tier").display()))
         .current_dir("/");
-    let mut program = Program::start(&mut command, &dir.path().join("log"));
-    assert!(!program.wait_for_end(Duration::from_secs(15)).success());
-    assert_names(&program.log(), &["256", "4096", "ulimit -n"]);
+    assert_names(&end_of(&mut command, &dir.path().join("log")), &["256", "4096", "ulimit -n"]);
 }
