@@ -34,7 +34,7 @@ pub struct Cli {
 
 const EXAMPLE: &str = "Try it without a bucket of your own:\n  \
     millrace s3 serve /usr/share/doc --bucket docs --listen 127.0.0.1:9000   # an S3 server over a folder\n  \
-    millrace local up -f dataset.yaml --mount /mnt/docs                       # in another terminal\n  \
+    mkdir -p /mnt/docs && millrace local up -f dataset.yaml --mount /mnt/docs # in another terminal\n  \
     millrace local status\n\nWhere dataset.yaml is:\n  \
     apiVersion: millrace.dev/v1alpha1\n  kind: Dataset\n  metadata: {name: docs}\n  spec:\n    sources:\n    \
     - path: /\n      s3: {bucket: docs, endpoint: \"http://127.0.0.1:9000\", credentials: {anonymous: {}}}";
@@ -97,7 +97,7 @@ pub enum LocalCommand {
     Status(StatusArgs),
     /// Load files or folders ahead, and wait until they are cached.
     ///
-    /// Takes the place of the warm-up that runs. Exit code 1 where objects failed, or the caches are full.
+    /// Goes before the warm-up of the Dataset, which goes on afterwards. Exit code 1 where objects failed, or the caches are full.
     #[command(
         after_help = "Examples:\n  millrace local warm /train\n  millrace local warm /mnt/imagenet/train/n01440764"
     )]

@@ -5,6 +5,7 @@
 //! ([`run_file`]), so that they work after any crash too. What a child is told is planned in [`plan`], which is pure.
 
 mod addresses;
+mod applied;
 mod ask;
 mod child;
 mod clean;

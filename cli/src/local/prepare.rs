@@ -11,6 +11,7 @@ use millrace_api::dataset::spec::Dataset;
 use millrace_csi_driver::mount::attach::clean_dead;
 use millrace_csi_driver::mount::point::require_ready;
 
+use super::applied;
 use super::clean::clean;
 use super::folder::{self, DatasetName, Folder, Root};
 use super::identity::Identity;
@@ -41,10 +42,10 @@ pub fn prepare(root: &Root, args: &UpArgs, log_filter: &str) -> anyhow::Result<(
     for found in clean(&folder)? {
         eprintln!("left by a crash, ended: {found}");
     }
-    refuse_changes(&folder, &manifest.dataset)?;
+    applied::refuse_changes(&folder, &manifest.dataset)?;
     let mount_point = mount_point(&folder, args.mount.as_deref())?;
     let identity = Identity::ensure(&folder)?;
-    write_dataset(&folder, &manifest.dataset)?;
+    applied::write(&folder, &manifest.dataset)?;
     write_credentials(&folder, &manifest)?;
     let plan = Plan {
         workers: plan::worker_names(&name.name, workers),
@@ -72,26 +73,6 @@ fn refuse(problems: &[Problem], kind: &str, file: &Path) -> anyhow::Result<()> {
     bail!("{file:?}: {kind} cannot be used:{lines}");
 }
 
-/// What is fixed for the life of a Dataset may not differ from what was applied last.
-fn refuse_changes(folder: &Folder, new: &Dataset) -> anyhow::Result<()> {
-    let Some(old) = folder::read_if_there(&folder.dataset_file())? else { return Ok(()) };
-    // One that cannot be read any more was written by another version of this program.
-    let Ok(Manifest { dataset: old, .. }) = Manifest::parse(&String::from_utf8_lossy(&old)) else {
-        return Ok(());
-    };
-    let problems = new.check_update(&old);
-    if problems.is_empty() {
-        return Ok(());
-    }
-    let lines: String = problems.iter().map(|problem| format!("\n  {problem}")).collect();
-    bail!(
-        "Dataset {} was up before with other values that are fixed for its life; forget it with `millrace local rm {}`, \
-         or give this one another name:{lines}",
-        folder.name,
-        folder.name
-    );
-}
-
 /// Our own folder is made; one that the user names has to be there, so that a misspelt path is not filled.
 fn mount_point(folder: &Folder, given: Option<&Path>) -> anyhow::Result<std::path::PathBuf> {
     let point = match given {
@@ -104,12 +85,6 @@ fn mount_point(folder: &Folder, given: Option<&Path>) -> anyhow::Result<std::pat
     };
     clean_dead(&point, LOOK_DEADLINE).context("--mount")?;
     require_ready(&point, LOOK_DEADLINE).context("--mount")
-}
-
-fn write_dataset(folder: &Folder, dataset: &Dataset) -> anyhow::Result<()> {
-    let mut applied = dataset.clone();
-    applied.status = None;
-    folder::write_private(&folder.dataset_file(), serde_yaml::to_string(&applied)?.as_bytes())
 }
 
 /// One folder for each Secret that the Dataset names, one file for each of its keys that is read.
@@ -158,29 +133,12 @@ stringData: {AWS_ACCESS_KEY_ID: me, AWS_SECRET_ACCESS_KEY: hush, note: mine}
         let folder = folder(dir.path());
         let manifest = Manifest::parse(FILE).unwrap();
         write_credentials(&folder, &manifest).unwrap();
-        write_dataset(&folder, &manifest.dataset).unwrap();
+        applied::write(&folder, &manifest.dataset).unwrap();
         let secret = folder.credentials_dir().join("keys");
         assert_eq!(std::fs::read(secret.join("AWS_SECRET_ACCESS_KEY")).unwrap(), b"hush");
         assert!(!secret.join("note").exists());
         assert_eq!(std::fs::metadata(&secret).unwrap().permissions().mode() & 0o777, 0o700);
         assert!(!std::fs::read_to_string(folder.dataset_file()).unwrap().contains("hush"));
-    }
-
-    #[test]
-    fn what_is_fixed_may_not_change_and_the_cure_is_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = folder(dir.path());
-        let manifest = Manifest::parse(FILE).unwrap();
-        refuse_changes(&folder, &manifest.dataset).unwrap();
-        write_dataset(&folder, &manifest.dataset).unwrap();
-        refuse_changes(&folder, &manifest.dataset).unwrap();
-        let other = FILE.replace("spec:\n", "spec:\n  workers: {cache: {blockSize: 4Mi}}\n");
-        let refused =
-            refuse_changes(&folder, &Manifest::parse(&other).unwrap().dataset).unwrap_err().to_string();
-        assert!(
-            refused.contains("blockSize") && refused.contains("millrace local rm default/x"),
-            "{refused}"
-        );
     }
 
     #[test]

@@ -1,11 +1,8 @@
 //! What is going on, for people and programs?
 
-use anyhow::Context;
 use indicatif::{BinaryBytes, HumanCount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
-use millrace_api::dataset::manifest::Manifest;
-use millrace_api::dataset::spec::DatasetSpec;
 use millrace_api::dataset::status::DatasetStatus;
 use millrace_control::proto;
 use serde_json::{Value, json};
@@ -14,7 +11,7 @@ use super::dataset_status::{self, Seen};
 use super::folder::{self, Folder, Root};
 use super::run_file::Run;
 use super::version_file::VersionRecord;
-use super::{ask, identity, lock, select};
+use super::{applied, ask, identity, lock, select};
 use crate::args::{Output, StatusArgs};
 use crate::exit;
 
@@ -57,7 +54,7 @@ pub async fn status(root: &Root, args: &StatusArgs) -> anyhow::Result<()> {
 async fn report(folder: Folder) -> anyhow::Result<Report> {
     let run = Run::read(&folder)?.filter(|run| run.children().any(|(_, id)| id.is_alive()));
     let is_supervised = lock::holder(&folder.lock_file()).is_some();
-    let spec = spec(&folder)?;
+    let spec = applied::spec(&folder)?;
     let version = VersionRecord::read(&folder)?;
     let mut workers = Vec::new();
     match &run {
@@ -86,13 +83,6 @@ async fn report(folder: Folder) -> anyhow::Result<Report> {
         folder::write_private(&folder.conditions_file(), &serde_json::to_vec(&status.conditions)?)?;
     }
     Ok(Report { folder, run, is_supervised, workers, status })
-}
-
-fn spec(folder: &Folder) -> anyhow::Result<DatasetSpec> {
-    let path = folder.dataset_file();
-    let text = std::fs::read_to_string(&path)
-        .with_context(|| format!("read {path:?}: `millrace local up` writes it"))?;
-    Ok(Manifest::parse(&text).with_context(|| format!("read {path:?}"))?.dataset.spec)
 }
 
 fn value(report: &Report) -> anyhow::Result<Value> {

@@ -86,7 +86,10 @@ async fn start_worker(
     former: Option<&super::addresses::Addresses>,
 ) -> anyhow::Result<Child> {
     let mut child = system.spawn_worker(at, former)?;
-    system.await_worker(at, &mut child).await?;
+    if let Err(error) = system.await_worker(at, &mut child).await {
+        kill(&mut child).await;
+        return Err(error);
+    }
     // It has kept both, but may have been down when they changed.
     let told = async {
         system.publish_membership().await?;
@@ -127,14 +130,18 @@ async fn start_mount(system: &System) -> anyhow::Result<Child> {
     let version = system.run().version.context("no version")?;
     let mut child = system.spawn_mount(&version)?;
     if let Err(error) = system.await_mount(&mut child).await {
-        // One that is late must not come in the way of its successor.
-        if let Some(process) = child.process.open() {
-            process.signal(rustix::process::Signal::KILL);
-            child.end().await;
-        }
+        kill(&mut child).await;
         return Err(error.into());
     }
     Ok(child)
+}
+
+/// One that is late must not come in the way of its successor.
+async fn kill(child: &mut Child) {
+    if let Some(process) = child.process.open() {
+        process.signal(rustix::process::Signal::KILL);
+        child.end().await;
+    }
 }
 
 /// Shows the warm-up until its end.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use millrace_api::dataset::spec::WarmUpWhen;
 use millrace_api::keys::Key;
 use millrace_control::proto;
 
@@ -12,7 +13,7 @@ use super::progress::{Progress, warm_up_text};
 use super::run_file::Run;
 use super::supervise::end_text;
 use super::warm_up::{self, Phase};
-use super::{ask, identity, lock, select};
+use super::{applied, ask, identity, lock, select};
 use crate::args::WarmArgs;
 use crate::exit::Told;
 
@@ -50,6 +51,11 @@ pub async fn warm(root: &Root, args: &WarmArgs) -> anyhow::Result<()> {
         }
         follow.changed().await;
     };
+    let spec = applied::spec(&folder)?;
+    if spec.warm_up.when == WarmUpWhen::Created {
+        // What is cached by now is passed over.
+        ask_all(&run, &key, &version, &spec.warm_up.paths).await?;
+    }
     progress.finish(&format!("warm-up {}: {}", end_text(end.phase), warm_up_text(&end, 0)));
     for failure in &end.failures {
         eprintln!("failed: {}: {} ({})", failure.path, failure.message, failure.reason);

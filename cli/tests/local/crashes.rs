@@ -78,6 +78,19 @@ fn a_killed_mount_comes_back() {
 }
 
 #[test]
+fn down_ends_a_worker_that_hangs() {
+    if !can_run() {
+        return;
+    }
+    let mut rig = Rig::new();
+    rig.up();
+    kill("-STOP", worker(&rig, 0).0);
+    rig.ok(&["down"]);
+    assert_eq!(rig.wait_up(), Some(0));
+    rig.assert_nothing_left();
+}
+
+#[test]
 fn down_cleans_up_after_a_killed_supervisor() {
     if !can_run() {
         return;
