@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -10,6 +11,12 @@ use super::error::FetchError;
 use super::fetcher::{Fetcher, Landing, Target, Terms};
 use super::plan::MAX_REQUEST_CHUNKS;
 use super::run_writer::Kept;
+
+/// How often the store is looked at after all chunks have come.
+const LOOKS: usize = 20;
+
+/// Between two looks; a write of a run takes a millisecond, on a slow disk a hundred.
+const PAUSE: Duration = Duration::from_millis(50);
 
 impl Fetcher {
     /// Sends for what is missing of `chunks` and not on its way, at most 16 MiB a request; returns the landings.
@@ -50,6 +57,25 @@ impl Fetcher {
     /// # Errors
     /// The first failure of a flight that was to bring one of them.
     pub async fn ensure(
+        self: &Arc<Self>,
+        target: &Target,
+        chunks: Range<u32>,
+        terms: Terms,
+    ) -> Result<Kept, Arc<FetchError>> {
+        for _ in 0..LOOKS {
+            if self.bring(target, chunks.clone(), terms).await? == Kept::NotAll {
+                return Ok(Kept::NotAll);
+            }
+            if self.store.present(&target.object.span.file, target.slots(&chunks)).is_full() {
+                return Ok(Kept::All);
+            }
+            // On another's flight: arrived and not written yet, or begun between two looks of ours.
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(Kept::NotAll)
+    }
+
+    async fn bring(
         self: &Arc<Self>,
         target: &Target,
         chunks: Range<u32>,

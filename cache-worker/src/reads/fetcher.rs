@@ -31,6 +31,9 @@ use crate::versions::{Object, Version};
 /// Writes to the store at once. More than one lets a slow disk work in parallel; each holds a blocking thread.
 const WRITERS: usize = 4;
 
+/// How long a chunk waits for memory; then it is held beyond the bound, one chunk of each flight in this time at most.
+const MEMORY_WAIT: Duration = Duration::from_secs(1);
+
 /// How long the store is taken to be full after it kept nothing: then only what is wanted is fetched.
 const FULL_FOR: Duration = Duration::from_secs(1);
 
@@ -226,7 +229,15 @@ impl Fetcher {
             }
             while let Some(bytes) = cutter.next_chunk() {
                 let crc = crc32c(&bytes);
-                let chunk = Arc::new(Chunk::new(self.hold(bytes).await, crc));
+                let permit = match self.try_permit(bytes.len()) {
+                    Some(permit) => Some(permit),
+                    None => {
+                        // What this flight holds itself must not be what it waits for.
+                        writer.flush().await;
+                        self.permit(bytes.len()).await
+                    }
+                };
+                let chunk = Arc::new(Chunk::new(self.held(bytes, permit), crc));
                 flight.advance(next + 1);
                 if self.map.lock().arrive(target.content(), next, &chunk) {
                     writer.push(next, chunk).await;
@@ -242,14 +253,21 @@ impl Fetcher {
         result.map(|()| kept)
     }
 
-    /// Counts a chunk's bytes as held until the last user has dropped them; waits while too much is held.
-    async fn hold(&self, bytes: Bytes) -> Bytes {
-        let len = bytes.len() as u32;
-        let permit = Arc::clone(&self.memory).acquire_many_owned(len).await;
-        self.metrics.in_flight_bytes.add(i64::from(len));
+    fn try_permit(&self, len: usize) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.memory).try_acquire_many_owned(len as u32).ok()
+    }
+
+    /// Waits until a chunk may be held, but not for ever: those who hold memory may themselves wait for this chunk.
+    async fn permit(&self, len: usize) -> Option<OwnedSemaphorePermit> {
+        let permit = Arc::clone(&self.memory).acquire_many_owned(len as u32);
+        tokio::time::timeout(MEMORY_WAIT, permit).await.ok()?.ok()
+    }
+
+    /// Counts a chunk's bytes as held until the last user has dropped them.
+    fn held(&self, bytes: Bytes, permit: Option<OwnedSemaphorePermit>) -> Bytes {
+        self.metrics.in_flight_bytes.add(bytes.len() as i64);
         let gauge = self.metrics.in_flight_bytes.clone();
-        // The semaphore is never closed; without a permit the bytes are only not counted.
-        Bytes::from_owner(Held { bytes, gauge, _permit: permit.ok() })
+        Bytes::from_owner(Held { bytes, gauge, _permit: permit })
     }
 
     /// Records that the flight failed, and tells those who wait.

@@ -326,7 +326,10 @@ impl Reads {
         let terms = Terms { priority: reading.priority, class, deadline: reading.deadline };
         let mut own = Vec::new();
         for absent in join_runs(fetcher.absent_from_store(&target, claimed, &flight)) {
-            for part in plan::split(absent, fetcher.metrics.flights.get().max(0) as usize) {
+            // Chunks that are not kept must come in order: a reader holds them until it has sent those before.
+            let in_flight =
+                if extends { fetcher.metrics.flights.get().max(0) as usize } else { plan::BUSY_FLIGHTS };
+            for part in plan::split(absent, in_flight) {
                 let flight = {
                     let mut map = fetcher.map.lock();
                     let flight = map.flight(part.start, is_urgent);

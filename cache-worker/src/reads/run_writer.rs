@@ -69,7 +69,8 @@ impl RunWriter {
         kept
     }
 
-    async fn flush(&mut self) {
+    /// Sends what is gathered to be written.
+    pub async fn flush(&mut self) {
         let run = std::mem::take(&mut self.run);
         if run.is_empty() {
             return;

@@ -134,6 +134,34 @@ async fn a_full_store_serves_without_keeping_and_asks_only_for_what_is_wanted() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn many_large_reads_end_with_little_memory_and_a_full_store() {
+    let keys: Vec<String> = (0..12).map(|i| format!("l/{i}")).collect();
+    let objects = keys.iter().fold(InMemory::new(), |objects, key| objects.with(key, body(key, 4 * MIB)));
+    let cluster = Cluster::with(objects, 1, MIB).await;
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let mut config = config("w-0", dir.path(), MIB);
+    // An eighth of it is for chunks on their way: 8 MiB for 48 MiB that are read at once.
+    config.memory_limit_bytes = Some(64 * MIB);
+    let small = Running::start(&config, dir).await;
+    let version = crate::cluster::make_index(&small, &cluster.s3, 8 * MIB).await.unwrap();
+    let served = small.worker.versions.get(&version).unwrap();
+    let client = client(membership(1, std::slice::from_ref(&small)));
+    let mut readers = JoinSet::new();
+    for key in keys {
+        let (client, served) = (client.clone(), Arc::clone(&served));
+        readers.spawn(async move {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            assert!(read(&client, &served, &key, deadline).await.unwrap() == body(&key, 4 * MIB));
+        });
+    }
+    while let Some(reader) = readers.join_next().await {
+        reader.unwrap();
+    }
+    small.stop().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_worker_has_its_blocks_index_and_membership() {
     let cluster = Cluster::of(InMemory::new().with("a", body("a", 2 * MIB)).with("b", body("b", 5000))).await;
     for (key, len) in [("a", 2 * MIB), ("b", 5000)] {
