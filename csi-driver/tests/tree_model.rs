@@ -1,5 +1,7 @@
 //! Does the tree over an index behave like the map of paths that it was made from?
 
+#![expect(clippy::unwrap_used, reason = "a test may fail in any line")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use millrace_api::block::BlockSize;

@@ -232,6 +232,7 @@ fn extend_runs(runs: &mut Vec<Range<u32>>, chunk: u32) {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "one range of chunks is meant")]
 mod tests {
     use super::*;
     use millrace_api::ids::VersionId;
