@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail in any line")]
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -64,10 +65,17 @@ impl Filesystem for Empty {
     }
 }
 
+/// Says that a test is skipped, past the capture of its output: the closing summary collects these lines.
+fn skipped(why: &str) {
+    let thread = std::thread::current();
+    // Nobody is left to tell where standard error is closed.
+    let _ = writeln!(std::io::stderr(), "\nskipped: {}: {why}", thread.name().unwrap_or("a test"));
+}
+
 fn may_mount() -> bool {
     let is_possible = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !is_possible {
-        eprintln!("SKIPPED: mounting needs root and /dev/fuse");
+        skipped("mounting needs root and /dev/fuse");
     }
     is_possible
 }
@@ -299,7 +307,8 @@ fn ordinary_user_mounts_by_helper_only() {
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words}");
     assert_eq!(mountinfo::find(&own).unwrap(), None, "{words}");
-    eprint!("{words}");
+    // A part that the other process has skipped.
+    let _ = write!(std::io::stderr(), "{words}");
 }
 
 /// What an ordinary user meets; runs in a process of that user.
@@ -311,7 +320,7 @@ fn as_ordinary_user(point: &Path) {
     let attached = match mount_by(point, Method::Auto) {
         Ok(attached) => attached,
         Err(error @ MountError::FusermountMissing { .. }) => {
-            eprintln!("SKIPPED: {error}");
+            skipped(&error.to_string());
             return;
         }
         Err(error) => panic!("{error:?}"),

@@ -30,7 +30,7 @@ impl LoopDisk {
         match made.and_then(|()| disk.mount()) {
             Ok(()) => Some(disk),
             Err(error) => {
-                eprintln!("skipped: an ext4 on a loop device needs root and mkfs.ext4 ({error})");
+                skipped(&format!("an ext4 on a loop device needs root and mkfs.ext4 ({error})"));
                 None
             }
         }
@@ -92,7 +92,7 @@ fn a_disk_that_turns_read_only_under_an_open_store_serves_on() {
     assert_eq!(put_all(&store, &first), Written::Kept);
     let trigger = format!("/sys/fs/ext4/{}/trigger_fs_error", disk.device());
     if fs::write(&trigger, "test").is_err() {
-        eprintln!("skipped: {trigger} cannot be written");
+        skipped(&format!("{trigger} cannot be written"));
         return;
     }
     for _ in 0..3 {

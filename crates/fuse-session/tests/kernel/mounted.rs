@@ -1,6 +1,7 @@
 //! A real mount of the file system in memory, taken down when it is dropped.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -45,11 +46,18 @@ impl Drop for Unmount {
     }
 }
 
+/// Says that a test is skipped, past the capture of its output: the closing summary collects these lines.
+pub fn skipped(why: &str) {
+    let thread = std::thread::current();
+    // Nobody is left to tell where standard error is closed.
+    let _ = writeln!(std::io::stderr(), "\nskipped: {}: {why}", thread.name().unwrap_or("a test"));
+}
+
 /// Tells, aloud, when mounts are not possible here.
 pub fn may_mount() -> bool {
     let is_possible = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !is_possible {
-        eprintln!("SKIPPED: mounting needs root and /dev/fuse");
+        skipped("mounting needs root and /dev/fuse");
     }
     is_possible
 }

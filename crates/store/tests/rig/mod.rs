@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses a part")]
 
+use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -156,6 +157,13 @@ pub fn allocated(dir: &Path) -> u64 {
     files.iter().map(|path| std::fs::metadata(path).unwrap().blocks() * 512).sum()
 }
 
+/// Says that a test is skipped, past the capture of its output: the closing summary collects these lines.
+pub fn skipped(why: &str) {
+    let thread = std::thread::current();
+    // Nobody is left to tell where standard error is closed.
+    let _ = writeln!(std::io::stderr(), "\nskipped: {}: {why}", thread.name().unwrap_or("a test"));
+}
+
 /// A tmpfs of its own; unmounted on drop.
 #[derive(Debug)]
 pub struct SmallDisk {
@@ -170,7 +178,7 @@ impl SmallDisk {
         match mount("millrace-test", dir.path(), "tmpfs", MountFlags::empty(), options.as_c_str()) {
             Ok(()) => Some(Self { dir }),
             Err(error) => {
-                eprintln!("skipped: mounting a tmpfs needs root ({error})");
+                skipped(&format!("mounting a tmpfs needs root ({error})"));
                 None
             }
         }
