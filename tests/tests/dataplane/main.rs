@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail in any line")]
 
 mod disks;
-mod foreign;
 mod keys;
 mod once;
 mod origin;

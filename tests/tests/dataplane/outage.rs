@@ -78,7 +78,7 @@ fn reader_that_joins_a_fetch_waits_for_its_own_deadline() {
     }
     let cluster = Cluster::of(Files::new().with("file", 3 * MIB).objects());
     let mounted = Mounted::start(&cluster, &MountSetup::default().arg("--read-deadline-seconds", "4"));
-    cluster.s3.begin_outage(OutageMode::Refuse, Duration::from_millis(4500));
+    cluster.s3.begin_outage(OutageMode::Refuse, Duration::from_millis(5500));
     let started = Instant::now();
     let direct = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
     let read = |offset: u64| {
@@ -92,10 +92,10 @@ fn reader_that_joins_a_fetch_waits_for_its_own_deadline() {
     std::thread::scope(|scope| {
         scope.spawn(|| read(MIB + 8192).unwrap_err());
         scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(2500));
+            std::thread::sleep(Duration::from_millis(3500));
             // The same chunk, but another request of the kernel.
             read(MIB + 16_384).unwrap();
-            assert!(started.elapsed() > Duration::from_secs(4), "{:?}", started.elapsed());
+            assert!(started.elapsed() > Duration::from_secs(5), "{:?}", started.elapsed());
         });
     });
 }

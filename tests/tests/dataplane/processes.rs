@@ -103,7 +103,7 @@ fn killed_mount_ends_its_readers_and_a_new_one_takes_its_place() {
         let (files, point) = (files.clone(), mounted.point.clone());
         move || files.0.iter().all(|(key, _)| std::fs::read(point.join(key)).is_ok())
     });
-    until("reading is under way", Duration::from_secs(10), || cluster.s3_bytes() > 4 * MIB);
+    mounted.wait_until_stored(4 * MIB);
     mounted.program.kill();
     assert!(!reader.join().unwrap(), "a reader of a dead mount gets an error");
     let error = open.read_at(&mut [0; 10], 2 * MIB).unwrap_err();

@@ -95,9 +95,11 @@ fn machine_without_fuse_is_told_what_is_missing() {
     let point = cluster.new_dir("point");
     let wanted = mount(&cluster, &point, &dir, &MountSetup::default());
     let mut hidden = Command::new("unshare");
-    // Nothing is in /dev, for this process alone.
+    // There is no more in /dev than every container has, for this process alone.
     hidden.args(["--mount", "--propagation", "private", "sh", "-c"]);
-    hidden.args(["mount -t tmpfs none /dev && exec \"$@\"", "sh"]);
+    let script = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/random c 1 8 && \
+                  mknod -m 666 /dev/urandom c 1 9 && exec \"$@\"";
+    hidden.args([script, "sh"]);
     hidden.arg(wanted.get_program()).args(wanted.get_args()).stdin(std::process::Stdio::null());
     assert_names(&end_of(&mut hidden, &dir.join("log")), &["/dev/fuse", "modprobe fuse"]);
 }
