@@ -107,6 +107,11 @@ fn check_fuse() -> Result<()> {
         "there is no /dev/fuse here, and without it no mount: load the kernel module (modprobe fuse), or in a container \
          start it with --device /dev/fuse --cap-add SYS_ADMIN"
     );
+    if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        bail!(
+            "this user may not open /dev/fuse ({error}): run as root, or let users open it (chmod 0666 /dev/fuse)"
+        );
+    }
     let is_root = rustix::process::geteuid().is_root();
     let has_helper = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join("fusermount3").exists()));
