@@ -235,10 +235,19 @@ impl Reads {
             return Err(error.to_read_error());
         }
         let (mailbox, mut mail) = mpsc::channel(2 * slots.len());
-        let joined = self.fetcher.map.lock().join(reading.target.content(), slots.clone(), &mailbox);
+        let (joined, flight) = {
+            // Under one lock: what somebody else claims in between would not be told to this mailbox.
+            let mut map = self.fetcher.map.lock();
+            let joined = map.join(reading.target.content(), slots.clone(), &mailbox);
+            let flight = map.flight(slots.start, reading.priority == Priority::Foreground);
+            for run in &joined.absent {
+                map.claim(reading.target.content(), run.clone(), &flight, Some(&mailbox));
+            }
+            (joined, flight)
+        };
         let mut own = self.hurry(reading, &joined);
         for run in joined.absent {
-            own.extend(self.send_for(reading, run, &mailbox));
+            own.extend(self.send_for(reading, run, &flight));
         }
         drop(mailbox);
         let piece = if slots.len() >= 2 * PIECE_CHUNKS { PIECE_CHUNKS } else { 1 };
@@ -291,13 +300,9 @@ impl Reads {
         self.fetcher.map.lock().is_pending(reading.target.content(), slot)
     }
 
-    /// Claims what nobody brings of `run` (slots) and sends for it; returns what this read's own flights bring.
-    fn send_for(
-        &self,
-        reading: &mut Reading<'_>,
-        run: Range<u32>,
-        mailbox: &mpsc::Sender<(u32, Arrival<FetchError>)>,
-    ) -> Vec<Range<u32>> {
+    /// Sends for `run` (slots), which `flight` has claimed, and for what belongs to it; returns what this read's own
+    /// flights bring.
+    fn send_for(&self, reading: &mut Reading<'_>, run: Range<u32>, flight: &Arc<Flight>) -> Vec<Range<u32>> {
         let (target, fetcher) = (reading.target.clone(), &self.fetcher);
         let (span, content) = (&target.object.span, target.content());
         let block = span.file.block_of(run.start).index;
@@ -313,19 +318,17 @@ impl Reads {
             plan::foreground(run.clone(), of_block)
         };
         let is_urgent = reading.priority == Priority::Foreground;
-        let (flight, mut claimed) = {
+        let mut claimed = vec![run.clone()];
+        {
             let mut map = fetcher.map.lock();
-            let flight = map.flight(planned.start, is_urgent);
-            let mut claimed = map.claim(content, run.clone(), &flight, Some(mailbox));
             for around in [planned.start..run.start.max(planned.start), run.end..planned.end.max(run.end)] {
-                claimed.extend(map.claim(content, around, &flight, None));
+                claimed.extend(map.claim(content, around, flight, None));
             }
-            (flight, claimed)
-        };
+        }
         claimed.sort_by_key(|run| run.start);
         let terms = Terms { priority: reading.priority, class, deadline: reading.deadline };
         let mut own = Vec::new();
-        for absent in join_runs(fetcher.absent_from_store(&target, claimed, &flight)) {
+        for absent in join_runs(fetcher.absent_from_store(&target, claimed, flight)) {
             // Chunks that are not kept must come in order: a reader holds them until it has sent those before.
             let in_flight =
                 if extends { fetcher.metrics.flights.get().max(0) as usize } else { plan::BUSY_FLIGHTS };
