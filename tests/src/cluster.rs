@@ -1,5 +1,6 @@
 //! How do an S3 server and some workers come up that serve one version of a dataset?
 
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use millrace_api::placement::{Membership, Worker as Member};
 use millrace_control::proto;
 use millrace_control::proto::make_index_progress::Step;
 use millrace_s3_server::backend::memory::InMemory;
+use millrace_s3_server::outage::OutageMode;
 use millrace_s3_server::server::S3Server;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -25,8 +27,14 @@ pub const MIB: u64 = 1 << 20;
 /// Blocks are small so that little data has many.
 const BLOCK_BYTES: u64 = MIB;
 
-/// Warnings that a machine may earn which is too busy to give a process its turn for two seconds.
-const KNOWN: [&str; 1] = ["a worker is silent; reads go round it"];
+/// Warnings that the machine may earn, not the programs.
+const KNOWN: [&str; 3] = [
+    // It is too busy to give a process its turn for two seconds.
+    "a worker is silent; reads go round it",
+    // An ordinary user mounts.
+    "only this user sees the mount",
+    "kernel read-ahead stays small",
+];
 
 /// What is wanted.
 #[derive(Debug, Clone)]
@@ -168,6 +176,12 @@ impl Cluster {
         let request = proto::WhyRequest { version: self.version.clone(), path: path.as_bytes().to_vec() };
         let answer = self.control(number, |mut client| async move { client.why(request).await });
         answer.unwrap().into_inner().what.unwrap()
+    }
+
+    /// Takes S3 away for a time; returns once it is.
+    pub fn begin_outage(&self, length: Duration) {
+        self.s3.begin_outage(OutageMode::Refuse, length);
+        until("S3 is away", Duration::from_secs(5), || TcpStream::connect(self.s3.address()).is_err());
     }
 
     /// Bytes of objects that S3 has sent since the index was made.

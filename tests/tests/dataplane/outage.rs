@@ -4,7 +4,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use millrace_s3_server::outage::OutageMode;
 use millrace_tests::cluster::{Cluster, MIB};
 use millrace_tests::content::{Files, check_part, forget_pages};
 use millrace_tests::mapped::map;
@@ -34,7 +33,7 @@ fn outage_is_waited_for_up_to_the_deadline_and_cached_data_reads_on() {
     cluster.wait_until_kept(0, MIB);
 
     let outage = Duration::from_secs(9);
-    cluster.s3.begin_outage(OutageMode::Refuse, outage);
+    cluster.begin_outage(outage);
     let started = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -78,7 +77,7 @@ fn reader_that_joins_a_fetch_waits_for_its_own_deadline() {
     }
     let cluster = Cluster::of(Files::new().with("file", 3 * MIB).objects());
     let mounted = Mounted::start(&cluster, &MountSetup::default().arg("--read-deadline-seconds", "4"));
-    cluster.s3.begin_outage(OutageMode::Refuse, Duration::from_millis(5500));
+    cluster.begin_outage(Duration::from_millis(5500));
     let started = Instant::now();
     let direct = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
     let read = |offset: u64| {

@@ -8,7 +8,8 @@ use millrace_tests::cluster::{Cluster, MIB, Setup};
 use millrace_tests::content::{Files, check_part, forget_pages};
 use millrace_tests::mapped::map;
 use millrace_tests::mounted::{MountSetup, Mounted};
-use millrace_tests::skip::can_mount;
+use millrace_tests::skip::{can_mount, is_root};
+use rustix::process::{getegid, geteuid};
 
 const KIB: u64 = 1 << 10;
 
@@ -101,14 +102,19 @@ fn attributes_are_the_objects_and_owners_the_mounts() {
     }
     let files = Files::new().with("dir/file", 70_000).with("dir/sub/other", 5).with("large", 3 * MIB);
     let cluster = Cluster::of(files.objects());
+    // An ordinary user could not read the files of another.
+    let (uid, gid) = if is_root() { (1234, 55) } else { (geteuid().as_raw(), getegid().as_raw()) };
     let setup = MountSetup::keeping(cluster.new_dir("store"));
-    let setup =
-        setup.arg("--uid", "1234").arg("--gid", "55").arg("--file-mode", "0440").arg("--dir-mode", "0550");
+    let setup = setup
+        .arg("--uid", uid.to_string())
+        .arg("--gid", gid.to_string())
+        .arg("--file-mode", "0440")
+        .arg("--dir-mode", "0550");
     let mounted = Mounted::start(&cluster, &setup);
     let file = mounted.path("dir/file");
     let (about, folder) = (file.metadata().unwrap(), mounted.path("dir").metadata().unwrap());
-    assert_eq!((about.uid(), about.gid(), about.mode()), (1234, 55, 0o100_440));
-    assert_eq!((folder.uid(), folder.gid(), folder.mode()), (1234, 55, 0o040_550));
+    assert_eq!((about.uid(), about.gid(), about.mode()), (uid, gid, 0o100_440));
+    assert_eq!((folder.uid(), folder.gid(), folder.mode()), (uid, gid, 0o040_550));
     assert_eq!((about.len(), about.blocks(), about.nlink(), folder.nlink()), (70_000, 137, 1, 3));
     assert!(about.modified().unwrap().elapsed().unwrap().as_secs() < 300);
     let attribute = |name: &str| {
