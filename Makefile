@@ -35,7 +35,7 @@ unit: build
 lint: ## Checks format, lints, docs, the CRD file, and dependencies where cargo-deny is installed.
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --release --locked --workspace --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --release --locked --workspace --no-deps --quiet
 	@cargo build --release --locked --quiet --bin millrace
 	@diff -u crds/dataset.yaml <($(BIN)/millrace crd) || { echo 'crds/dataset.yaml is stale: run make crds' >&2; exit 1; }
 	@scripts/check-sizes

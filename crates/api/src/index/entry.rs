@@ -40,7 +40,7 @@ pub enum AssembleIndex {
         /// The source it names.
         source_number: u8,
     },
-    /// A path that [`judge_key`] does not show.
+    /// A path that [`judge_key`](super::judge_key) does not show.
     #[error("path {path:?} cannot be shown")]
     Path {
         /// The path.

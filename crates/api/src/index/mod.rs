@@ -1,7 +1,7 @@
 //! What does a dataset version hold, and how is it asked and written?
 //!
 //! An *index* is the frozen listing of one dataset version: a file that is memory-mapped and read in place. Its bytes are
-//! described in [`format`](self::format), read through [`IndexView`], written by [`Assembler`] (from a sorted stream, in
+//! described in [`mod@format`], read through [`IndexView`], written by [`Assembler`] (from a sorted stream, in
 //! little memory) or [`build_in_memory`].
 
 mod assemble;
