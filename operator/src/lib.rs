@@ -1,0 +1,1 @@
+//! The operator: what must exist in the cluster so that each Dataset can be read?

@@ -1,0 +1,3 @@
+//! The program `operator`.
+
+fn main() {}
