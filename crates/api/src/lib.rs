@@ -7,6 +7,8 @@ pub mod ids;
 pub mod index;
 pub mod ino;
 pub mod keys;
+pub mod mount;
+pub mod names;
 pub mod pack;
 pub mod placement;
 pub mod wire;
