@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use millrace_csi_driver::config::{Cli, Command, Config, MountArgs};
+use millrace_csi_driver::config::mount::{Config, MountArgs};
+use millrace_csi_driver::config::{Cli, Command};
 use millrace_csi_driver::serve::serve;
 
 /// Returns freed memory to the kernel sooner than glibc's, and does not grow with the number of threads.

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use millrace_transport::client::Client;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::read_membership;
+use crate::config::mount::read_membership;
 
 /// How often the file is looked at: one stat a second costs nothing, and a read waits far longer than this.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::time::Instant;
 
-use crate::config::{Config, NodeStore};
+use crate::config::mount::{Config, NodeStore};
 use crate::dataset_fs::DatasetFs;
 use crate::members;
 use crate::metrics::{ReadCounters, Snapshots};

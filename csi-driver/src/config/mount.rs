@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::Args;
 use millrace_api::dataset::sizes::ByteSize;
 use millrace_api::ids::{ParseId, VersionId};
 use millrace_api::keys::{Key, ParseKey};
@@ -15,31 +15,6 @@ use crate::dataset_fs::Ownership;
 
 /// Default deadline of one read: longer than an outage of 30 s with room to recover; guess.
 const READ_DEADLINE: Duration = Duration::from_secs(120);
-
-/// Shows datasets as read-only file systems.
-#[derive(Debug, Parser)]
-#[command(name = "csi-driver", version, propagate_version = true)]
-pub struct Cli {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: Command,
-}
-
-/// The commands of the program.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Mount one version of a dataset and serve it until told to stop (SIGTERM) or unmounted.
-    ///
-    /// Root mounts by itself; other users need `fusermount3`. The index and, with a node store, everything read before
-    /// are kept in folders that outlive the process and may be shared by several mounts.
-    #[command(
-        after_long_help = "Example:\n  csi-driver mount --dataset imagenet --version 6f1c... --mount-point /mnt/imagenet \
-        \\\n    --membership-file /state/membership.json --data-key-file /state/data.key --index-dir /state/indexes \
-        \\\n    --node-store /cache --node-store-quota 50Gi\n\nThe membership file is JSON: {\"epoch\": 1, \"workers\": \
-        [{\"name\": \"imagenet-0\", \"address\": \"10.0.0.7:7420\", \"weight\": 1}]}\nLater memberships are learned from the workers, and from the file when it changes."
-    )]
-    Mount(Box<MountArgs>),
-}
 
 /// Arguments of `mount`.
 #[derive(Debug, Args)]
@@ -238,7 +213,10 @@ fn parse_mode(text: &str) -> Result<u16, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::config::Cli;
 
     fn parse(change: &[&str]) -> Result<Cli, clap::Error> {
         let base = ["csi-driver", "mount", "--dataset", "d", "--version", "ab", "--mount-point", "/m"];
