@@ -150,6 +150,7 @@ impl Ports {
             key: config.data_key.clone(),
             limits: Limits::default(),
             counters: Arc::clone(&worker.server_counters),
+            sessions: Arc::clone(&worker.sessions),
         };
         let service = Arc::clone(&worker.reads);
         let listener = self.data;

@@ -1,11 +1,13 @@
 //! What does a worker remember across restarts, besides blocks, indexes and ledgers?
 //!
-//! One small JSON file in the state folder: the dataset's UID, the sources, the versions in use, the membership. With it a
+//! One small JSON file in the state folder: the dataset's UID, the sources, the versions in use, the membership,
+//! how nodes mount it. With it a
 //! restarted worker serves before the control port tells it anything.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use millrace_api::mount::MountSettings;
 use millrace_api::placement::Membership;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -60,6 +62,8 @@ pub struct State {
     pub versions: Vec<String>,
     /// The membership.
     pub membership: Membership,
+    /// How nodes mount the dataset.
+    pub mount: Option<MountSettings>,
 }
 
 /// The state on disk.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use millrace_api::block::Span;
 use millrace_api::ids::{ContentId, VersionId};
 use millrace_api::index::{FileIndex, IndexView, Node};
+use millrace_api::mount::MountSettings;
 use millrace_api::placement::PlacementKey;
 use millrace_store::index_file::IndexFile;
 use parking_lot::{Mutex, RwLock};
@@ -153,6 +154,7 @@ impl Version {
 #[derive(Debug, Default)]
 pub struct Versions {
     by_id: RwLock<HashMap<VersionId, Arc<Version>>>,
+    mount: Mutex<Option<MountSettings>>,
 }
 
 impl Versions {
@@ -169,6 +171,16 @@ impl Versions {
     /// Stops serving a version.
     pub fn remove(&self, id: &VersionId) -> Option<Arc<Version>> {
         self.by_id.write().remove(id)
+    }
+
+    /// How nodes mount the dataset; `None` until somebody says.
+    pub fn mount(&self) -> Option<MountSettings> {
+        *self.mount.lock()
+    }
+
+    /// Sets how nodes mount the dataset.
+    pub fn set_mount(&self, mount: Option<MountSettings>) {
+        *self.mount.lock() = mount;
     }
 
     /// All of them, by id.

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use millrace_api::ids::VersionId;
 use millrace_api::index::{FileIndex, PackIndex};
 use millrace_api::keys::Key;
+use millrace_api::mount::MountSettings;
 use millrace_api::placement::Membership;
 use millrace_daemon::memory::{MemoryError, MemoryLimit};
 use millrace_daemon::shutdown::Tasks;
@@ -16,6 +17,7 @@ use millrace_store::serving_mark::ServingMark;
 use millrace_store::{Limits, OpenStore, Store, StoreConfig};
 use millrace_transport::ServerCounters;
 use millrace_transport::client::{Client, ClientConfig, Timing};
+use millrace_transport::server::Sessions;
 use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::time::Instant;
@@ -107,6 +109,8 @@ pub struct Worker {
     pub reads: Arc<Reads>,
     /// What the data port counts.
     pub server_counters: Arc<ServerCounters>,
+    /// Who mounts the dataset.
+    pub sessions: Arc<Sessions>,
     /// Different after each start.
     pub start_id: String,
     /// The machine's boot id.
@@ -182,6 +186,7 @@ impl Worker {
             cached,
             reads: Arc::new(reads),
             server_counters: Arc::default(),
+            sessions: Arc::default(),
             start_id: format!("{:x}-{:x}", started.as_nanos(), std::process::id()),
             boot_id: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
                 .unwrap_or_default()
@@ -311,8 +316,19 @@ impl Worker {
     }
 
     /// Takes exactly these versions into use; returns those dropped. What only those needed goes first when room is needed.
-    pub fn use_versions(self: &Arc<Self>, wanted: Vec<VersionId>) -> Vec<VersionId> {
-        self.remember(|state| state.versions = wanted.iter().map(VersionId::to_string).collect());
+    /// Where `mount` is not said, what was said before goes on as long as its version is in use.
+    pub fn use_versions(
+        self: &Arc<Self>,
+        wanted: Vec<VersionId>,
+        mount: Option<MountSettings>,
+    ) -> Vec<VersionId> {
+        let before = self.versions.mount().filter(|before| wanted.contains(&before.version));
+        let mount = mount.or(before);
+        self.versions.set_mount(mount);
+        self.remember(|state| {
+            state.versions = wanted.iter().map(VersionId::to_string).collect();
+            state.mount = mount;
+        });
         let mut dropped = Vec::new();
         for version in self.versions.all() {
             if !wanted.contains(&version.id) {
@@ -365,6 +381,7 @@ impl Worker {
         if !sources.is_empty() {
             self.set_sources(sources).map_err(OpenWorker::Sources)?;
         }
+        self.versions.set_mount(self.state.now().mount);
         for id in self.in_use() {
             self.open_index(id);
         }

@@ -145,6 +145,7 @@ impl Cluster {
                 let request = proto::UseVersionsRequest {
                     versions: vec![self.version.clone()],
                     sources: sources.to_vec(),
+                    mount: None,
                 };
                 let answer =
                     self.control(number, |mut client| async move { client.use_versions(request).await });

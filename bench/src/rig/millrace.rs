@@ -176,7 +176,7 @@ impl Workers {
         for worker in &mut self.workers {
             loop {
                 let versions = vec![self.made.version.clone()];
-                let request = proto::UseVersionsRequest { versions, sources: sources.clone() };
+                let request = proto::UseVersionsRequest { versions, sources: sources.clone(), mount: None };
                 let answer =
                     lab.wait(worker.control.use_versions(request)).context("tell a worker the version")?;
                 if answer.into_inner().fetching.is_empty() {

@@ -2,6 +2,7 @@
 
 mod make_index;
 mod service;
+mod sessions;
 mod status;
 mod why;
 

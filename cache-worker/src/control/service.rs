@@ -158,7 +158,7 @@ impl Control for ControlService {
         &self,
         request: Request<proto::UseVersionsRequest>,
     ) -> Result<Response<proto::UseVersionsAnswer>, Status> {
-        let proto::UseVersionsRequest { versions, sources } = request.into_inner();
+        let proto::UseVersionsRequest { versions, sources, mount } = request.into_inner();
         if versions.len() > MAX_VERSIONS {
             return Err(Status::invalid_argument(format!(
                 "{} versions: at most {MAX_VERSIONS}",
@@ -166,13 +166,21 @@ impl Control for ControlService {
             )));
         }
         let wanted = versions.iter().map(|text| version_id(text)).collect::<Result<Vec<_>, _>>()?;
+        let mount = mount.map(|mount| mount.parse(wanted.first().copied())).transpose();
+        let mount = mount.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        if let Some(mount) = mount.filter(|mount| !wanted.contains(&mount.version)) {
+            return Err(Status::invalid_argument(format!(
+                "the mount settings name version {}, which is not among those to use",
+                mount.version
+            )));
+        }
         if !sources.is_empty() {
             let sources = sources.into_iter().map(SourceConfig::from).collect();
             self.worker
                 .set_sources(sources)
                 .map_err(|error| Status::invalid_argument(with_causes(&error)))?;
         }
-        let dropped = self.worker.use_versions(wanted.clone());
+        let dropped = self.worker.use_versions(wanted.clone(), mount);
         let is_ready = |id: &&VersionId| self.worker.versions.get(id).is_some();
         let (ready, fetching): (Vec<_>, Vec<_>) = wanted.iter().partition(is_ready);
         let text = |ids: Vec<&VersionId>| ids.into_iter().map(VersionId::to_string).collect();

@@ -16,6 +16,7 @@ const NAMED: usize = 20;
 
 /// The worker's state now.
 pub fn status(worker: &Worker) -> proto::WorkerStatus {
+    let (sessions, session_count) = super::sessions::sessions(worker.sessions.now());
     proto::WorkerStatus {
         worker: worker.members.name().to_owned(),
         start_id: worker.start_id.clone(),
@@ -26,6 +27,9 @@ pub fn status(worker: &Worker) -> proto::WorkerStatus {
         origin: Some(origin(worker)),
         degraded: Some(degraded(worker)),
         connections: worker.server_counters.connections.get() as u32,
+        sessions,
+        origin_trouble: None,
+        session_count,
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrace_api::ids::{ContentId, VersionId};
 use millrace_api::index::{FileIndex, PackIndex};
+use millrace_api::mount::MountSettings;
 use millrace_api::placement::Membership;
 use millrace_api::wire::ErrorCode;
 use millrace_store::Class;
@@ -86,6 +87,10 @@ impl Blocks for Reads {
 
     fn membership(&self) -> Arc<Membership> {
         self.members.current()
+    }
+
+    fn mount_settings(&self) -> Option<MountSettings> {
+        self.versions.mount()
     }
 
     async fn index(&self, version: VersionId) -> Option<IndexSource> {
@@ -478,6 +483,6 @@ fn code_label(code: ErrorCode) -> &'static str {
         ErrorCode::Stopping => "stopping",
         ErrorCode::Cancelled => "cancelled",
         ErrorCode::WrongKey => "wrong_key",
-        ErrorCode::Internal | ErrorCode::Unknown(_) => "internal",
+        ErrorCode::Internal | ErrorCode::NotIndexed | ErrorCode::Unknown(_) => "internal",
     }
 }

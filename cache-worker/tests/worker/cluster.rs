@@ -202,7 +202,7 @@ pub async fn make_index(
 
 /// Takes the version into use and waits until the worker has its index.
 pub async fn use_version(worker: &Running, version: VersionId, sources: Vec<proto::Source>) {
-    let request = proto::UseVersionsRequest { versions: vec![version.to_string()], sources };
+    let request = proto::UseVersionsRequest { versions: vec![version.to_string()], sources, mount: None };
     worker.control().use_versions(request).await.unwrap();
     let mut status = worker.control().status(proto::StatusRequest {}).await.unwrap().into_inner();
     while let Some(now) = status.message().await.unwrap() {

@@ -256,6 +256,7 @@ impl System {
         let request = proto::UseVersionsRequest {
             versions: vec![version.to_owned()],
             sources: plan::sources(&self.plan.spec),
+            mount: None,
         };
         let tell = async {
             let mut client = ask::worker(worker, &self.identity.control_key)?;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 /// Says why a text is not an id.
@@ -36,6 +38,18 @@ macro_rules! id16 {
 
             fn from_str(text: &str) -> Result<Self, ParseId> {
                 parse_hex(text).map($name).ok_or_else(|| ParseId { text: text.to_owned() })
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
             }
         }
     };
@@ -150,6 +164,10 @@ mod tests {
         assert_eq!(id.to_string().parse(), Ok(id));
         assert!("A5".repeat(16).parse::<VersionId>().is_err(), "upper case is refused");
         assert!("a5".repeat(15).parse::<VersionId>().is_err());
+        let json = serde_json::to_string(&id).unwrap();
+        assert_eq!(json, format!("\"{id}\""));
+        assert_eq!(serde_json::from_str::<VersionId>(&json).unwrap(), id);
+        assert!(serde_json::from_str::<VersionId>("\"a5\"").is_err());
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod membership;
+pub mod mount;
 mod proof;
 pub mod proto;
 pub mod server;

@@ -55,7 +55,32 @@ fn status() -> WorkerStatus {
         origin: Some(OriginCounters { requests: 1, bytes: 2, retries: 3, throttles: 4, errors: 5 }),
         degraded: Some(Degraded { objects: 1, last: vec![failure] }),
         connections: 2,
+        sessions: vec![session()],
+        origin_trouble: Some(OriginTrouble {
+            reason: "Unreachable".into(),
+            message: "m".into(),
+            source: "/train".into(),
+            since_ms: 9,
+        }),
+        session_count: 3,
     }
+}
+
+fn session() -> Session {
+    let pod = Pod { namespace: "n".into(), name: "p".into(), uid: "u".into() };
+    Session { node: "node-7".into(), version: "00ff".into(), pods: vec![pod], pod_count: 2, since_ms: 9 }
+}
+
+fn use_versions() -> UseVersionsRequest {
+    let mount = MountSettings {
+        version: "00ff".into(),
+        node_cache_quota_bytes: 300,
+        uid: 1000,
+        gid: 100,
+        file_mode: 0o444,
+        dir_mode: 0o555,
+    };
+    UseVersionsRequest { versions: vec!["00ff".into()], sources: Vec::new(), mount: Some(mount) }
 }
 
 fn membership() -> Membership {
@@ -85,6 +110,19 @@ fn golden_make_index() {
 }
 
 #[test]
+fn golden_mount_settings_and_sessions() {
+    assert_eq!(
+        hex(&use_versions().encode_to_vec()),
+        "0a04303066661a140a043030666610ac0218e807206428a40230ed02"
+    );
+    assert_eq!(hex(&session().encode_to_vec()), "0a066e6f64652d371204303066661a090a016e1201701a017520022809");
+    assert_eq!(
+        hex(&status().origin_trouble.unwrap().encode_to_vec()),
+        "0a0b556e726561636861626c6512016d1a062f747261696e2009"
+    );
+}
+
+#[test]
 fn a_reader_ignores_fields_it_does_not_know() {
     let mut bytes = membership().encode_to_vec();
     // Field 1000, a varint.
@@ -97,7 +135,12 @@ proptest! {
 
     #[test]
     fn mutated_messages_never_panic(at in any::<prop::sample::Index>(), value: u8, cut in any::<prop::sample::Index>(), cuts: bool) {
-        for mut bytes in [request().encode_to_vec(), status().encode_to_vec(), membership().encode_to_vec()] {
+        for mut bytes in [
+            request().encode_to_vec(),
+            status().encode_to_vec(),
+            membership().encode_to_vec(),
+            use_versions().encode_to_vec(),
+        ] {
             let place = at.index(bytes.len());
             bytes[place] = value;
             if cuts {
@@ -109,6 +152,11 @@ proptest! {
             }
             if let Ok(message) = MakeIndexRequest::decode(&bytes[..]) {
                 prop_assert!(message.sources.len() <= bytes.len());
+            }
+            if let Ok(message) = UseVersionsRequest::decode(&bytes[..])
+                && let Some(mount) = message.mount
+            {
+                let _ = mount.parse(None);
             }
             if let Ok(message) = Membership::decode(&bytes[..]) {
                 let _ = millrace_api::placement::Membership::try_from(message);

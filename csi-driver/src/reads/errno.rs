@@ -24,6 +24,7 @@ pub fn errno_of(code: ErrorCode) -> Errno {
         | ErrorCode::Unsupported
         | ErrorCode::WrongKey
         | ErrorCode::Internal
+        | ErrorCode::NotIndexed
         | ErrorCode::Unknown(_) => Errno::IO,
         // Only after the reader itself was interrupted.
         ErrorCode::Cancelled => Errno::INTR,

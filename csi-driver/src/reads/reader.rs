@@ -292,6 +292,7 @@ fn may_pass(code: ErrorCode) -> bool {
         | ErrorCode::Unsupported
         | ErrorCode::WrongKey
         | ErrorCode::Internal
+        | ErrorCode::NotIndexed
         | ErrorCode::Unknown(_) => false,
     }
 }

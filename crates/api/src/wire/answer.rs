@@ -8,6 +8,7 @@
 //! | membership | epoch `u64`, count `u16`, then per worker: name (`u16` length), address (`u16` length), weight `u32` |
 //! | index part | total length of the index `u64`, offset `u64`, payload length `u32`, 0 `u32` |
 //! | pong | epoch `u64` |
+//! | mount settings | version 16, node cache quota `u64`, uid `u32`, gid `u32`, file mode `u16`, dir mode `u16` |
 //!
 //! The chunks of a data frame are consecutive; all but the last are 64 KiB long, and the last is shorter only where it
 //! ends its object. `epoch` is that of the worker's membership; a client with an older one asks for it.
@@ -15,9 +16,10 @@
 use super::bytes::{DecodeFrame, Reader, put_frame, put_head, put_text};
 use super::{
     CRC_BYTES, ErrorCode, FrameHeader, HEADER_BYTES, MAX_ADDRESS_BYTES, MAX_FRAME_CHUNKS, MAX_MESSAGE_BYTES,
-    MAX_PAYLOAD_BYTES, flags, kind,
+    MAX_PAYLOAD_BYTES, flags, kind, mount,
 };
 use crate::block::CHUNK_BYTES;
+use crate::mount::MountSettings;
 use crate::placement::{MAX_WORKER_NAME_BYTES, MAX_WORKERS, Membership, Worker};
 
 /// What precedes the CRCs and the payload of a data frame.
@@ -78,6 +80,8 @@ pub enum Answer {
         /// The server's membership epoch.
         epoch: u64,
     },
+    /// How the dataset is to be mounted.
+    MountSettings(MountSettings),
 }
 
 impl DataHead {
@@ -200,6 +204,11 @@ impl Answer {
                     out.extend_from_slice(&epoch.to_le_bytes())
                 });
             }
+            Answer::MountSettings(settings) => {
+                put_frame(out, kind::MOUNT_SETTINGS, flags::LAST, request, |out| {
+                    mount::put_settings(out, settings);
+                });
+            }
         }
     }
 
@@ -208,7 +217,11 @@ impl Answer {
     /// # Errors
     /// [`DecodeFrame::UnknownKind`] where the kind is no answer without payload, else what is wrong with the body.
     pub fn decode(header: &FrameHeader, body: &[u8]) -> Result<Self, DecodeFrame> {
-        if !matches!(header.kind, kind::PENDING | kind::ERROR | kind::MEMBERSHIP | kind::PONG) {
+        let is_known = matches!(
+            header.kind,
+            kind::PENDING | kind::ERROR | kind::MEMBERSHIP | kind::PONG | kind::MOUNT_SETTINGS
+        );
+        if !is_known {
             return Err(DecodeFrame::UnknownKind { kind: header.kind });
         }
         let mut reader = Reader::new(header.kind, header.check(body)?);
@@ -223,6 +236,7 @@ impl Answer {
             }
             kind::MEMBERSHIP => take_membership(&mut reader).map(Answer::Membership),
             kind::PONG => Ok(Answer::Pong { epoch: reader.u64("epoch")? }),
+            kind::MOUNT_SETTINGS => mount::take_settings(&mut reader).map(Answer::MountSettings),
             kind => Err(DecodeFrame::UnknownKind { kind }),
         }
     }

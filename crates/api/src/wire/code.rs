@@ -35,13 +35,15 @@ pub enum ErrorCode {
     WrongKey,
     /// The worker has a fault of its own.
     Internal,
+    /// The dataset has no version yet: nothing can be mounted.
+    NotIndexed,
     /// A code of a newer build.
     Unknown(u16),
 }
 
 impl ErrorCode {
     /// All codes that this build knows.
-    pub const ALL: [ErrorCode; 15] = [
+    pub const ALL: [ErrorCode; 16] = [
         ErrorCode::NotFound,
         ErrorCode::UnknownVersion,
         ErrorCode::ObjectChanged,
@@ -57,6 +59,7 @@ impl ErrorCode {
         ErrorCode::Cancelled,
         ErrorCode::WrongKey,
         ErrorCode::Internal,
+        ErrorCode::NotIndexed,
     ];
 
     /// The number on the wire.
@@ -77,6 +80,7 @@ impl ErrorCode {
             ErrorCode::Cancelled => 13,
             ErrorCode::WrongKey => 14,
             ErrorCode::Internal => 15,
+            ErrorCode::NotIndexed => 16,
             ErrorCode::Unknown(code) => code,
         }
     }
@@ -98,6 +102,7 @@ impl ErrorCode {
             | ErrorCode::Stopping
             | ErrorCode::WrongKey
             | ErrorCode::Internal
+            | ErrorCode::NotIndexed
             | ErrorCode::Unknown(_) => true,
             ErrorCode::NotFound
             | ErrorCode::ObjectChanged
@@ -114,7 +119,10 @@ impl ErrorCode {
     ///
     /// An unavailable origin is not among these: the worker has itself waited for it until the deadline.
     pub fn is_passing(self) -> bool {
-        matches!(self, ErrorCode::UnknownVersion | ErrorCode::Overloaded | ErrorCode::Stopping)
+        matches!(
+            self,
+            ErrorCode::UnknownVersion | ErrorCode::Overloaded | ErrorCode::Stopping | ErrorCode::NotIndexed
+        )
     }
 }
 
@@ -136,6 +144,7 @@ impl fmt::Display for ErrorCode {
             ErrorCode::Cancelled => "cancelled",
             ErrorCode::WrongKey => "wrong key",
             ErrorCode::Internal => "internal fault",
+            ErrorCode::NotIndexed => "not indexed",
             ErrorCode::Unknown(code) => return write!(f, "unknown code {code}"),
         };
         f.write_str(text)

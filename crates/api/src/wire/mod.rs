@@ -26,6 +26,7 @@ mod answer;
 mod bytes;
 mod code;
 mod hello;
+mod mount;
 mod request;
 
 pub use answer::{Answer, DataHead, ErrorFrame, IndexPartHead};
@@ -60,7 +61,8 @@ pub const MAX_PAYLOAD_BYTES: u32 = MAX_FRAME_CHUNKS as u32 * CHUNK_BYTES as u32;
 /// Longest body of any frame, bytes: the payload and what precedes it; the largest membership also fits.
 pub const MAX_BODY_BYTES: u32 = MAX_PAYLOAD_BYTES + 4096;
 
-/// Longest body of a frame that carries no payload, bytes: the largest membership (256 workers of at most 323 bytes).
+/// Longest body of a frame that carries no payload, bytes: the largest announcement (256 pods of at most 386 bytes) and the
+/// largest membership (256 workers of at most 330 bytes) fit.
 pub const MAX_PLAIN_BODY_BYTES: u32 = 128 * 1024;
 
 /// Longest body of a hello frame, bytes: what a stranger can make us hold.
@@ -103,6 +105,10 @@ pub mod kind {
     pub const GET_INDEX: u8 = 0x14;
     /// Asks for a sign of life.
     pub const PING: u8 = 0x15;
+    /// Asks how the dataset is to be mounted.
+    pub const GET_MOUNT_SETTINGS: u8 = 0x16;
+    /// Tells what the client mounts and for whom.
+    pub const ANNOUNCE: u8 = 0x17;
     /// Chunks.
     pub const DATA: u8 = 0x80;
     /// The request waits for the origin.
@@ -113,8 +119,10 @@ pub mod kind {
     pub const MEMBERSHIP: u8 = 0x83;
     /// A part of an index file.
     pub const INDEX_PART: u8 = 0x84;
-    /// The sign of life.
+    /// The sign of life; also answers an announcement.
     pub const PONG: u8 = 0x85;
+    /// How the dataset is to be mounted.
+    pub const MOUNT_SETTINGS: u8 = 0x86;
 }
 
 /// Bits of the flags byte.

@@ -4,18 +4,21 @@
 //! |---|---|
 //! | read | version 16, file `u32`, content 16, first chunk `u32`, end chunk `u32`, epoch `u64`, deadline ms `u32` |
 //! | batch read | version 16, epoch `u64`, deadline ms `u32`, count `u16`, 0 `u16`, then per item: file `u32`, content 16, first chunk `u32`, end chunk `u32` |
-//! | cancel, get membership, ping | empty |
+//! | cancel, get membership, ping, get mount settings | empty |
 //! | get index | version 16, offset `u64`, length `u32` |
+//! | announce | version 16, pod count `u32`, node (`u16` length), pods listed `u16`, then per pod: namespace (`u16` length), name (`u16` length), uid (`u16` length) |
 //!
 //! Chunks are counted from the object's start. `content` is that of the store file which holds the object (its own or its
 //! pack's): a worker whose index says otherwise answers [`ErrorCode::BadRequest`](super::ErrorCode::BadRequest). The deadline
-//! counts from the arrival of the frame, so that clocks need not agree.
+//! counts from the arrival of the frame, so that clocks need not agree. An announcement holds until the next one on the same
+//! connection, or its end; it is answered by a pong.
 
 use std::ops::Range;
 
 use super::bytes::{DecodeFrame, Reader, put_frame};
-use super::{FrameHeader, MAX_BATCH_ITEMS, MAX_PAYLOAD_BYTES, MAX_READ_CHUNKS, kind};
+use super::{FrameHeader, MAX_BATCH_ITEMS, MAX_PAYLOAD_BYTES, MAX_READ_CHUNKS, kind, mount};
 use crate::ids::{ContentId, VersionId};
+use crate::mount::Announce;
 
 /// A request, without its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +35,10 @@ pub enum Request {
     GetIndex(GetIndex),
     /// A sign of life.
     Ping,
+    /// How the dataset is to be mounted.
+    GetMountSettings,
+    /// What the client mounts and for whom.
+    Announce(Announce),
 }
 
 /// Asks for chunks of one object.
@@ -114,6 +121,10 @@ impl Request {
                 out.extend_from_slice(&get.len.to_le_bytes());
             }),
             Request::Ping => put_frame(out, kind::PING, 0, request, |_| {}),
+            Request::GetMountSettings => put_frame(out, kind::GET_MOUNT_SETTINGS, 0, request, |_| {}),
+            Request::Announce(announce) => {
+                put_frame(out, kind::ANNOUNCE, 0, request, |out| mount::put_announce(out, announce))
+            }
         }
     }
 
@@ -122,7 +133,7 @@ impl Request {
     /// # Errors
     /// [`DecodeFrame::UnknownKind`] where the kind is no request, else what is wrong with the body.
     pub fn decode(header: &FrameHeader, body: &[u8]) -> Result<Self, DecodeFrame> {
-        if !matches!(header.kind, kind::READ..=kind::PING) {
+        if !matches!(header.kind, kind::READ..=kind::ANNOUNCE) {
             return Err(DecodeFrame::UnknownKind { kind: header.kind });
         }
         let mut reader = Reader::new(header.kind, header.check(body)?);
@@ -133,6 +144,8 @@ impl Request {
             kind::GET_MEMBERSHIP => Ok(Request::GetMembership),
             kind::GET_INDEX => decode_get_index(&mut reader).map(Request::GetIndex),
             kind::PING => Ok(Request::Ping),
+            kind::GET_MOUNT_SETTINGS => Ok(Request::GetMountSettings),
+            kind::ANNOUNCE => mount::take_announce(&mut reader).map(Request::Announce),
             kind => Err(DecodeFrame::UnknownKind { kind }),
         }
     }

@@ -6,6 +6,7 @@ use super::*;
 use crate::crc::crc32c;
 use crate::ids::{ContentId, VersionId};
 use crate::keys::KEY_BYTES;
+use crate::mount::{Announce, MAX_LISTED_PODS, MountSettings, Pod};
 use crate::placement::{Membership, Worker};
 
 fn hex(bytes: &[u8]) -> String {
@@ -70,12 +71,36 @@ fn data() -> (DataHead, Vec<u32>) {
     (head, vec![0x0102_0304, 0x0506_0708])
 }
 
+fn announce() -> Request {
+    let pod = |name: &str| Pod { namespace: "vision".into(), name: name.into(), uid: "u-1".into() };
+    let pods = vec![pod("a"), pod("b")];
+    Request::Announce(Announce { node: "node-7".into(), version: VersionId([0xD5; 16]), pods, pod_count: 3 })
+}
+
+fn mount_settings() -> Answer {
+    Answer::MountSettings(MountSettings {
+        version: VersionId([0xD5; 16]),
+        node_cache_quota_bytes: 50 << 30,
+        uid: 1000,
+        gid: 100,
+        file_mode: 0o444,
+        dir_mode: 0o555,
+    })
+}
+
+fn all_requests() -> Vec<Request> {
+    let (cancel, membership, ping) = (Request::Cancel, Request::GetMembership, Request::Ping);
+    vec![read(), batch(), get_index(), cancel, membership, ping, Request::GetMountSettings, announce()]
+}
+
+fn all_answers() -> Vec<Answer> {
+    vec![Answer::Pending { epoch: 9 }, Answer::Pong { epoch: 9 }, error(), membership(), mount_settings()]
+}
+
 /// Every kind of frame once, whole, with payloads left out.
 fn all_frames() -> Vec<Vec<u8>> {
     let (head, crcs) = data();
     let part = IndexPartHead { total_len: 100, offset: 40, payload_len: 60 };
-    let requests = [read(), batch(), get_index(), Request::Cancel, Request::GetMembership, Request::Ping];
-    let answers = [Answer::Pending { epoch: 9 }, Answer::Pong { epoch: 9 }, error(), membership()];
     let mut frames = vec![
         frame(|out| server_hello().encode(out)),
         frame(|out| client_hello().encode(out)),
@@ -84,8 +109,8 @@ fn all_frames() -> Vec<Vec<u8>> {
         frame(|out| head.encode(5, true, &crcs, out)),
         frame(|out| part.encode(5, out)),
     ];
-    frames.extend(requests.iter().map(|request| frame(|out| request.encode(5, out))));
-    frames.extend(answers.iter().map(|answer| frame(|out| answer.encode(5, out))));
+    frames.extend(all_requests().iter().map(|request| frame(|out| request.encode(5, out))));
+    frames.extend(all_answers().iter().map(|answer| frame(|out| answer.encode(5, out))));
     frames
 }
 
@@ -127,13 +152,18 @@ fn decode(bytes: &[u8]) -> Result<FrameHeader, DecodeFrame> {
             }
             Request::Read(read) => assert!((1..=MAX_READ_CHUNKS as usize).contains(&read.item.chunks.len())),
             Request::GetIndex(get) => assert!((1..=MAX_PAYLOAD_BYTES).contains(&get.len)),
-            Request::Cancel | Request::GetMembership | Request::Ping => {}
-        },
-        _ => {
-            if let Answer::Error(error) = Answer::decode(&header, body)? {
-                assert!(error.message.len() <= MAX_MESSAGE_BYTES);
+            Request::Announce(announce) => {
+                assert!(announce.pods.len() <= MAX_LISTED_PODS.min(announce.pod_count as usize));
             }
-        }
+            Request::Cancel | Request::GetMembership | Request::Ping | Request::GetMountSettings => {}
+        },
+        _ => match Answer::decode(&header, body)? {
+            Answer::Error(error) => assert!(error.message.len() <= MAX_MESSAGE_BYTES),
+            Answer::MountSettings(settings) => {
+                assert!((settings.file_mode | settings.dir_mode) & !0o777 == 0);
+            }
+            Answer::Pending { .. } | Answer::Membership(_) | Answer::Pong { .. } => {}
+        },
     }
     Ok(header)
 }
@@ -209,6 +239,25 @@ fn golden_requests() {
     let ping = frame(|out| Request::Ping.encode(0x0105, out));
     assert_eq!(hex(&ping), "0400000015000000050100000000000060b9c969");
     assert_eq!(golden(Request::Ping), "04000000150000000501000000000000");
+    assert_eq!(golden(Request::GetMountSettings), "04000000160000000501000000000000");
+    assert_eq!(
+        golden(announce()),
+        format!(
+            "42000000170000000501000000000000{version}03000000{}{}0200{}{}{}{}{}{}{}{}{}{}",
+            "0600",
+            hex(b"node-7"),
+            "0600",
+            hex(b"vision"),
+            "010061",
+            "0300",
+            hex(b"u-1"),
+            "0600",
+            hex(b"vision"),
+            "010062",
+            "0300",
+            hex(b"u-1"),
+        )
+    );
 }
 
 #[test]
@@ -239,6 +288,13 @@ fn golden_answers() {
             format_args!("0d00{}c8000000", hex(b"10.0.0.1:7420"))
         )
     );
+    assert_eq!(
+        golden(mount_settings()),
+        format!(
+            "28000000868000000501000000000000{}000000800c000000e80300006400000024016d01",
+            "d5".repeat(16)
+        )
+    );
     let (head, crcs) = data();
     assert_eq!(
         pinned(frame(|out| head.encode(0x0105, true, &crcs, out))),
@@ -254,13 +310,13 @@ fn golden_answers() {
 
 #[test]
 fn every_frame_reads_back() {
-    for request in [read(), batch(), get_index(), Request::Cancel, Request::GetMembership, Request::Ping] {
+    for request in all_requests() {
         let bytes = frame(|out| request.encode(5, out));
         let (header, body) = parts(&bytes);
         assert_eq!((header.request, header.body_len as usize), (5, body.len()));
         assert_eq!(Request::decode(&header, body), Ok(request));
     }
-    for answer in [Answer::Pending { epoch: 9 }, Answer::Pong { epoch: 9 }, error(), membership()] {
+    for answer in all_answers() {
         let bytes = frame(|out| answer.encode(5, out));
         let (header, body) = parts(&bytes);
         assert_eq!(Answer::decode(&header, body), Ok(answer));
@@ -277,6 +333,22 @@ fn every_frame_reads_back() {
     assert_eq!((header.flags, header.body_len as usize), (flags::LAST, body.len() + 65_537));
     assert_eq!(DataHead::decode(&header, body), Ok(head));
     assert_eq!(head.crcs(body).collect::<Vec<_>>(), crcs);
+}
+
+#[test]
+fn the_largest_announcement_is_cut_to_what_a_server_takes() {
+    let pod = |number: usize| Pod {
+        namespace: "n".repeat(63),
+        name: format!("{number:0253}"),
+        uid: "u".repeat(64),
+    };
+    let pods = (0..MAX_LISTED_PODS + 10).map(pod).collect();
+    let announce = Announce::new("node".into(), VersionId([1; 16]), pods);
+    let bytes = frame(|out| Request::Announce(announce.clone()).encode(0, out));
+    let header = FrameHeader::decode(&bytes, MAX_PLAIN_BODY_BYTES).unwrap();
+    let Ok(Request::Announce(read)) = Request::decode(&header, &bytes[HEADER_BYTES..]) else { panic!() };
+    assert_eq!(read, announce);
+    assert_eq!((read.pods.len(), read.pod_count), (MAX_LISTED_PODS, MAX_LISTED_PODS as u32 + 10));
 }
 
 #[test]
@@ -385,6 +457,14 @@ fn values_out_of_range_are_refused_by_name() {
     let bytes = frame(|out| membership().encode(5, out));
     assert_eq!(wrong(&patched(bytes.clone(), 8, &[1, 1])), "count");
     assert_eq!(wrong(&patched(bytes, 36, b"w-0")), "name of worker");
+    let bytes = frame(|out| announce().encode(5, out));
+    assert_eq!(wrong(&patched(bytes.clone(), 16, &[1])), "pods listed");
+    assert_eq!(wrong(&patched(bytes.clone(), 28, &[1, 1])), "pods listed");
+    assert_eq!(wrong(&patched(bytes.clone(), 20, &[254])), "node");
+    assert_eq!(wrong(&patched(bytes, 30, &[64])), "namespace");
+    let bytes = frame(|out| mount_settings().encode(5, out));
+    assert_eq!(wrong(&patched(bytes.clone(), 33, &[2])), "file mode");
+    assert_eq!(wrong(&patched(bytes, 35, &[0x80])), "dir mode");
     let (head, crcs) = data();
     let bytes = frame(|out| head.encode(5, true, &crcs, out));
     assert_eq!(wrong(&patched(bytes.clone(), 8, &[17, 0])), "count");

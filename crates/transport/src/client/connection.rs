@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use millrace_api::mount::{Announce, MountSettings};
 use millrace_api::wire::{Answer, DecodeFrame, ErrorFrame, IndexPartHead, Request};
 use parking_lot::Mutex;
 use tokio::io::Interest;
@@ -40,6 +41,10 @@ pub(super) enum Event {
         request: u64,
         head: IndexPartHead,
         payload: Bytes,
+    },
+    Settings {
+        request: u64,
+        settings: MountSettings,
     },
     Error {
         request: u64,
@@ -168,6 +173,12 @@ impl Connection {
         was_full
     }
 
+    /// Tells the worker what is mounted. It answers with a sign of life; one of an older build with an error that nobody
+    /// awaits.
+    pub(super) fn announce(&self, announce: &Announce) {
+        self.write(|out| Request::Announce(announce.clone()).encode(0, out));
+    }
+
     fn now_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
     }
@@ -284,6 +295,9 @@ impl Connection {
                         self.note_epoch(client, epoch);
                     }
                     Answer::Pong { epoch } => self.note_epoch(client, epoch),
+                    Answer::MountSettings(settings) => {
+                        self.hand_over(request, Event::Settings { request, settings })?;
+                    }
                 },
                 Received::Unknown => {}
             }

@@ -158,7 +158,7 @@ impl Partial {
                     return Err(Stop::Worker(format!("{}: {}", error.code, error.message)));
                 }
                 Some(Event::Lost { trouble, .. }) => return Err(Stop::Worker(trouble)),
-                Some(Event::Data(_)) | None => {}
+                Some(Event::Data(_) | Event::Settings { .. }) | None => {}
             }
         }
     }

@@ -271,9 +271,10 @@ impl Reading {
     fn note(&mut self, event: Event) {
         let request = match &event {
             Event::Data(frame) => frame.request,
-            Event::Index { request, .. } | Event::Error { request, .. } | Event::Lost { request, .. } => {
-                *request
-            }
+            Event::Index { request, .. }
+            | Event::Settings { request, .. }
+            | Event::Error { request, .. }
+            | Event::Lost { request, .. } => *request,
         };
         let Some(index) = self.asked.iter().position(|asked| asked.id == request) else { return };
         match event {
@@ -283,8 +284,8 @@ impl Reading {
                 let asked = self.asked.swap_remove(index);
                 self.give_up(&asked, &trouble);
             }
-            // Nothing here asks for an index.
-            Event::Index { .. } => {}
+            // Nothing here asks for these.
+            Event::Index { .. } | Event::Settings { .. } => {}
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_api::ids::{ContentId, VersionId};
+use millrace_api::mount::MountSettings;
 use millrace_api::placement::Membership;
 use millrace_api::wire::ErrorCode;
 use tokio::time::Instant;
@@ -35,6 +36,9 @@ pub trait Blocks: Send + Sync + 'static {
 
     /// The membership in use. Called for every answer: keep it as cheap as cloning an [`Arc`].
     fn membership(&self) -> Arc<Membership>;
+
+    /// How the dataset is to be mounted; `None` while it has no version.
+    fn mount_settings(&self) -> Option<MountSettings>;
 
     /// The index file of a version; `None` where this worker does not have it.
     fn index(&self, version: VersionId) -> impl Future<Output = Option<IndexSource>> + Send;

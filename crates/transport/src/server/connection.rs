@@ -23,6 +23,7 @@ use tracing::{debug, error};
 
 use super::incoming::Incoming;
 use super::outgoing::Piece;
+use super::sessions::Place;
 use super::sink::{AnswerSink, Line, Ticket};
 use super::writer::write_frames;
 use super::{Blocks, ReadError, ReadRequest, Shared};
@@ -68,6 +69,8 @@ struct Connection<B: Blocks> {
     open: HashMap<u64, Open>,
     /// Each answers with its request.
     tasks: JoinSet<u64>,
+    /// Where it is noted what the client mounts.
+    place: Place,
     /// Epoch of the newest membership that the client has, or was sent.
     told_epoch: u64,
     is_stopping: bool,
@@ -82,9 +85,9 @@ pub(super) async fn serve_connection<B: Blocks>(
 ) -> Result<(), ServeConnection> {
     let line = Arc::new(shared.line());
     let tasks = JoinSet::new();
-    let told_epoch = client_epoch;
+    let (told_epoch, place) = (client_epoch, shared.sessions.place());
     let mut connection =
-        Connection { shared, line, peer, open: HashMap::new(), tasks, told_epoch, is_stopping: false };
+        Connection { shared, line, peer, open: HashMap::new(), tasks, place, told_epoch, is_stopping: false };
     let result = connection.run(&stream).await;
     connection.line.outgoing.close();
     connection.line.counters.in_flight.sub(connection.open.len() as u64);
@@ -214,6 +217,25 @@ impl<B: Blocks> Connection<B> {
                 self.begin(ticket, Box::pin(work)).await
             }
             Request::Ping => {
+                let epoch = self.shared.service.membership().epoch;
+                self.line.outgoing.push_small(|out| wire::Answer::Pong { epoch }.encode(id, out));
+                Ok(())
+            }
+            Request::GetMountSettings => {
+                match self.shared.service.mount_settings() {
+                    Some(settings) => {
+                        let answer = wire::Answer::MountSettings(settings);
+                        self.line.outgoing.push_small(|out| answer.encode(id, out));
+                    }
+                    None => {
+                        let error = ReadError::new(ErrorCode::NotIndexed, "the dataset has no version yet");
+                        self.small_error(id, error, self.shared.service.membership().epoch);
+                    }
+                }
+                Ok(())
+            }
+            Request::Announce(announce) => {
+                self.place.announce(announce);
                 let epoch = self.shared.service.membership().epoch;
                 self.line.outgoing.push_small(|out| wire::Answer::Pong { epoch }.encode(id, out));
                 Ok(())

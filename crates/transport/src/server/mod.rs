@@ -5,10 +5,12 @@ mod connection;
 mod greet;
 mod incoming;
 mod outgoing;
+mod sessions;
 mod sink;
 mod writer;
 
 pub use blocks::{Answer, Blocks, IndexSource, ReadError, ReadRequest, Unwanted};
+pub use sessions::{Session, Sessions};
 pub use sink::AnswerSink;
 
 use std::ops::RangeInclusive;
@@ -38,6 +40,8 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Where it counts.
     pub counters: Arc<ServerCounters>,
+    /// Where it notes who mounts the dataset.
+    pub sessions: Arc<Sessions>,
 }
 
 /// Bounds and deadlines of a server. The defaults are meant to be used.
@@ -84,6 +88,7 @@ struct Shared<B: Blocks> {
     key: Key,
     limits: Limits,
     counters: Arc<ServerCounters>,
+    sessions: Arc<Sessions>,
     service: Arc<B>,
     shutdown: CancellationToken,
     requests: Arc<Semaphore>,
@@ -122,12 +127,12 @@ pub async fn serve<B: Blocks>(
     service: Arc<B>,
     shutdown: CancellationToken,
 ) {
-    let ServerConfig { key, limits, counters } = config;
+    let ServerConfig { key, limits, counters, sessions } = config;
     let requests = Arc::new(Semaphore::new(limits.requests));
     let memory = Arc::new(Semaphore::new((limits.queued_bytes / MEMORY_UNIT_BYTES).max(1)));
     let places = Arc::new(Semaphore::new(limits.connections));
     let grace = limits.grace;
-    let shared = Arc::new(Shared { key, limits, counters, service, shutdown, requests, memory });
+    let shared = Arc::new(Shared { key, limits, counters, sessions, service, shutdown, requests, memory });
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {

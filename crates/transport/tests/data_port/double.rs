@@ -13,11 +13,12 @@ use millrace_api::block::{BlockSize, CHUNK_BYTES, Span, chunk_count};
 use millrace_api::crc::crc32c;
 use millrace_api::ids::{ContentId, VersionId};
 use millrace_api::keys::Key;
+use millrace_api::mount::MountSettings;
 use millrace_api::placement::{Membership, PlacementKey, Worker};
 use millrace_api::wire::ErrorCode;
 use millrace_transport::client::{Client, ClientConfig, Timing, Want};
 use millrace_transport::server::{
-    Answer, AnswerSink, Blocks, IndexSource, Limits, ReadError, ReadRequest, ServerConfig, serve,
+    Answer, AnswerSink, Blocks, IndexSource, Limits, ReadError, ReadRequest, ServerConfig, Sessions, serve,
 };
 use millrace_transport::{Priority, ServerCounters};
 use parking_lot::Mutex;
@@ -83,6 +84,7 @@ pub struct TestBlocks {
     pub behaviour: Mutex<HashMap<u32, Behaviour>>,
     pub healed: Mutex<HashSet<u32>>,
     pub membership: Mutex<Arc<Membership>>,
+    pub mount: Mutex<Option<MountSettings>>,
     pub index: Mutex<Option<IndexSource>>,
     pub reads: AtomicU64,
     pub dropped: AtomicU64,
@@ -214,6 +216,10 @@ impl Blocks for TestBlocks {
         Arc::clone(&self.membership.lock())
     }
 
+    fn mount_settings(&self) -> Option<MountSettings> {
+        *self.mount.lock()
+    }
+
     async fn index(&self, version: VersionId) -> Option<IndexSource> {
         self.index.lock().clone().filter(|_| version == VERSION)
     }
@@ -224,6 +230,7 @@ pub struct Port {
     pub address: SocketAddr,
     pub blocks: Arc<TestBlocks>,
     pub counters: Arc<ServerCounters>,
+    pub sessions: Arc<Sessions>,
     pub shutdown: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -241,9 +248,11 @@ impl Port {
     pub fn start_on(listener: TcpListener, key: Key, limits: Limits, blocks: Arc<TestBlocks>) -> Self {
         let address = listener.local_addr().unwrap();
         let (counters, shutdown) = (Arc::<ServerCounters>::default(), CancellationToken::new());
-        let config = ServerConfig { key, limits, counters: Arc::clone(&counters) };
+        let sessions = Arc::<Sessions>::default();
+        let config =
+            ServerConfig { key, limits, counters: Arc::clone(&counters), sessions: Arc::clone(&sessions) };
         let task = tokio::spawn(serve(listener, config, Arc::clone(&blocks), shutdown.clone()));
-        Self { address, blocks, counters, shutdown, task }
+        Self { address, blocks, counters, sessions, shutdown, task }
     }
 
     /// Ends everything at once, as SIGKILL does.
