@@ -11,4 +11,5 @@ pub mod mount;
 pub mod names;
 pub mod pack;
 pub mod placement;
+pub mod pod_annotation;
 pub mod wire;
