@@ -7,6 +7,7 @@ export CARGO_TERM_COLOR ?= auto
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 BIN := $(TARGET_DIR)/x86_64-unknown-linux-gnu/release
 CASES ?=
+NODES ?= 3
 
 .PHONY: help
 help: ## Lists the commands.
@@ -25,11 +26,23 @@ demo: build ## Runs the main job on real files: S3 server, three workers, a moun
 	@$(BIN)/demo
 
 .PHONY: test
-test: setup lint unit ## Runs every check and every test.
+test: setup lint unit ## Runs every check and every test; those on Kubernetes where root, Go and the kernel allow.
 
 .PHONY: unit
 unit: build
+	@scripts/setup $$([ "$$(id -u)" != 0 ] || echo cluster)
 	@scripts/run-tests
+
+.PHONY: cluster-up
+cluster-up: ## Brings up a Kubernetes on this machine, with our images: make cluster-up, or make cluster-up NODES=1.
+	@scripts/setup cluster
+	cargo build --release --locked --bins
+	@scripts/cluster images $(BIN)
+	@scripts/cluster up $(NODES)
+
+.PHONY: cluster-down
+cluster-down: ## Ends and removes that Kubernetes, also after a crash.
+	@scripts/cluster down
 
 .PHONY: lint
 lint: ## Checks format, lints, docs, the CRD file, and dependencies where cargo-deny is installed.

@@ -1,0 +1,81 @@
+# Images without a registry: built by buildah, kept as archives, imported on each node. Sourced by scripts/cluster.
+# shellcheck shell=bash
+
+buildah() { command buildah --root "$state/buildah" --runroot "$state/buildah-run" --storage-driver vfs "$@"; }
+
+# Makes an image of a folder: image_of FOLDER NAME [buildah-config-options...]
+image_of() {
+  local folder=$1 name=$2 container
+  shift 2
+  container=$(buildah from scratch)
+  buildah copy -q "$container" "$folder" / >/dev/null
+  buildah config "$@" "$container"
+  buildah commit -q --rm "$container" "$name" >/dev/null
+  save_image "$name"
+}
+
+# Writes an image where each node finds it at its start.
+save_image() { # name
+  local file
+  file=$images/$(echo "${1#registry.test/}" | tr '/:' '--').tar
+  rm -f "$file.new"
+  buildah push -q "$1" "docker-archive:$file.new:$1" >/dev/null
+  mv "$file.new" "$file"
+}
+
+# What is no part of Millrace: the pods' first process, and a shell with the usual commands.
+build_base_images() {
+  mkdir -p "$images"
+  local root applet
+  rm -rf "$state"/image.*
+  root=$(mktemp -d "$state/image.XXXXXX")
+  if [ ! -f "$images/pause-1.tar" ]; then
+    cc -static -O2 -o "$root/pause" "$here/pause.c"
+    image_of "$root" registry.test/pause:1 --entrypoint '["/pause"]'
+    rm "$root/pause"
+  fi
+  if [ ! -f "$images/shell-1.tar" ]; then
+    mkdir -p "$root"/{bin,tmp,etc}
+    cp "$(command -v busybox)" "$root/bin/busybox"
+    for applet in $(busybox --list); do [ -e "$root/bin/$applet" ] || ln -s busybox "$root/bin/$applet"; done
+    chmod 1777 "$root/tmp"
+    image_of "$root" registry.test/shell:1 --env PATH=/bin --cmd /bin/sh
+  fi
+  rm -rf "$root"
+}
+
+# Our three images, from the programs of a folder: build_images FOLDER
+build_images() {
+  local from=$1 context target program size
+  build_base_images
+  rm -rf "$state"/context.*
+  context=$(mktemp -d "$state/context.XXXXXX")
+  mkdir "$context/prebuilt"
+  for program in operator cache-worker csi-driver millrace; do
+    [ -x "$from/$program" ] || fail "$from/$program is missing: build the programs first (make build)"
+    strip -o "$context/prebuilt/$program" "$from/$program"
+  done
+  cp /etc/ssl/certs/ca-certificates.crt "$context/prebuilt/"
+  for target in operator cache-worker csi-driver; do
+    buildah bud -q --isolation chroot --pull-never --layers=false --file "$repository/Dockerfile" --target "$target" \
+      --build-arg BUILDER=registry.test/shell:1 --tag "registry.test/millrace/$target:dev" "$context" >/dev/null
+    save_image "registry.test/millrace/$target:dev"
+    size=$(stat -c %s "$images/millrace-$target-dev.tar")
+    [ "$size" -le $((40 << 20)) ] || fail "image $target has $size bytes, more than 40 MiB"
+    say "image $target: $((size >> 20)) MiB"
+  done
+  rm -rf "$context"
+  # Layers of images that have been replaced.
+  buildah rmi --prune >/dev/null 2>&1 || true
+}
+
+# Imports archives on the nodes that run: load_images [FILE...]
+load_images() {
+  local node archive
+  [ $# -gt 0 ] || set -- "$images"/*.tar
+  for node in $(nodes); do
+    ! runs "$node" || for archive in "$@"; do
+      in_node "$node" ctr -a "$(node_dir "$node")/containerd.sock" -n k8s.io images import "$archive" >/dev/null
+    done
+  done
+}
