@@ -51,6 +51,7 @@ pub fn of(seen: &Seen<'_>, told: Vec<Condition>, now: &Time) -> DatasetStatus {
         }),
         cached: seen.version.filter(|_| seen.is_up).map(|version| cached(seen, version)),
         warm_up: warm_up.filter(|warm_up| seen.is_up && warm_up.phase != Phase::Idle).map(warm_up_status),
+        mounts: None,
     }
 }
 
@@ -65,6 +66,8 @@ fn version_status(version: &VersionRecord) -> VersionStatus {
         bytes: signed(version.bytes),
         left_out: signed(version.left_out),
         since: version.since.clone(),
+        sources: None,
+        refresh: None,
     }
 }
 
@@ -90,6 +93,7 @@ fn warm_up_status(warm_up: WarmUp) -> WarmUpStatus {
         },
     };
     WarmUpStatus {
+        id: None,
         bytes_done: signed(warm_up.bytes_done),
         bytes_total: signed(warm_up.bytes_total),
         objects_failed: signed(warm_up.failed),

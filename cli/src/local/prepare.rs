@@ -33,6 +33,9 @@ pub fn prepare(root: &Root, args: &UpArgs, log_filter: &str) -> anyhow::Result<(
     let manifest = crate::manifest::read(&args.file)?;
     refuse(&manifest.secret_problems(), "Dataset", &args.file)?;
     let spec = &manifest.dataset.spec;
+    for field in spec.cluster_fields() {
+        eprintln!("note: {field} is used in a cluster only");
+    }
     let workers = plan::worker_count(spec, args.workers)?;
     let programs = Programs::find()?;
     let name = name_of(&manifest.dataset)?;

@@ -13,6 +13,9 @@ pub const WARM: &str = "Warm";
 /// Something is lost or slow, although the dataset can be read.
 pub const DEGRADED: &str = "Degraded";
 
+/// The Dataset is deleted, and waits for those who have it mounted.
+pub const TERMINATING: &str = "Terminating";
+
 /// Reasons of conditions. Part of the interface: a reason keeps its meaning.
 pub mod reason {
     /// `Accepted`: no problem was found.
@@ -49,6 +52,40 @@ pub mod reason {
     pub const ORIGIN_UNAVAILABLE: &str = "OriginUnavailable";
     /// `Degraded`: a worker cannot write its tiers and serves without caching.
     pub const STORE_FAILED: &str = "StoreFailed";
+    /// `Ready`: an object that we need has the name of one that is not ours; the message names it.
+    pub const NAME_CONFLICT: &str = "NameConflict";
+    /// `Ready`: a ResourceQuota of the namespace keeps workers from being created.
+    pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
+    /// `Ready`: a LimitRange of the namespace keeps workers from being created.
+    pub const LIMIT_RANGE: &str = "LimitRange";
+    /// `Ready`: Pod Security of the namespace keeps workers from being created.
+    pub const POD_SECURITY: &str = "PodSecurity";
+    /// `Ready`: the API server refuses workers, or an object of ours, for another reason.
+    pub const REFUSED: &str = "Refused";
+    /// `Ready`: no node takes a worker.
+    pub const UNSCHEDULABLE: &str = "Unschedulable";
+    /// `Ready`: a worker's image cannot be pulled.
+    pub const IMAGE_PULL: &str = "ImagePull";
+    /// `Ready`: a worker ends again and again, or its container cannot be made.
+    pub const WORKER_CRASHES: &str = "WorkerCrashes";
+    /// `Ready`: a worker does not take our key, or is none of ours.
+    pub const KEY_REFUSED: &str = "KeyRefused";
+    /// `Ready`: the claim is not bound to the volume yet.
+    pub const WAITING_FOR_VOLUME: &str = "WaitingForVolume";
+    /// `Ready`: the spec asks for no worker.
+    pub const NO_WORKERS: &str = "NoWorkers";
+    /// `Ready` and `Warm`: the Dataset is being deleted.
+    pub const DELETING: &str = "Deleting";
+    /// `Terminating`: pods have it mounted; the message says which.
+    pub const WAITING_FOR_PODS: &str = "WaitingForPods";
+    /// `Terminating`: what was made for it is being removed.
+    pub const REMOVING: &str = "Removing";
+    /// `Degraded`: a change waits for the user's word, since the workers' caches would go with their pods.
+    pub const ROLL_PENDING: &str = "RollPending";
+    /// `Degraded`: workers are restarted one at a time.
+    pub const ROLLING: &str = "Rolling";
+    /// `Degraded`: fewer workers serve than the spec asks for.
+    pub const WORKERS_MISSING: &str = "WorkersMissing";
 }
 
 /// Whether a condition holds.

@@ -49,7 +49,8 @@ mod tests {
             let bounded = match schema.get("type").and_then(Value::as_str) {
                 Some("string") => has("maxLength") || has("enum"),
                 Some("array") => has("maxItems"),
-                Some("object") => has("properties") && !has("additionalProperties"),
+                Some("object") if has("additionalProperties") => has("maxProperties"),
+                Some("object") => has("properties"),
                 Some("integer") => has("minimum") && has("maximum"),
                 Some(_) => true,
                 None => has("x-kubernetes-int-or-string") && has("maxLength"),
@@ -61,14 +62,23 @@ mod tests {
             {
                 walk(property, &format!("{path}.{name}"), unbounded);
             }
-            if let Some(items) = schema.get("items") {
-                walk(items, &format!("{path}[]"), unbounded);
+            for each in ["items", "additionalProperties"] {
+                if let Some(items) = schema.get(each) {
+                    walk(items, &format!("{path}[]"), unbounded);
+                }
             }
         }
         let mut unbounded = Vec::new();
         walk(&dataset_schema()["properties"]["spec"], "spec", &mut unbounded);
-        // An object without fields.
-        assert_eq!(unbounded, ["spec.sources[].s3.credentials.anonymous"]);
+        // Objects without fields, and one that no rule looks into.
+        assert_eq!(
+            unbounded,
+            [
+                "spec.sources[].s3.credentials.anonymous",
+                "spec.workers.cache.tiers[].volume.emptyDir",
+                "spec.workers.template.affinity",
+            ]
+        );
     }
 
     #[test]

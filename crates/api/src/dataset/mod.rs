@@ -14,6 +14,7 @@ pub mod schema;
 pub mod sizes;
 pub mod spec;
 pub mod status;
+pub mod template;
 
 #[cfg(test)]
 mod tests;

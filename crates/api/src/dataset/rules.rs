@@ -187,6 +187,43 @@ pub fn media_are_fixed() -> Rule {
     .field_path(".workers.cache.tiers")
 }
 
+/// What a tier is kept on is fixed: a StatefulSet's claims are. Asked of the parent for the same reason; tiers that are not there
+/// any more are [`media_are_fixed`]'s affair.
+pub fn volumes_are_fixed() -> Rule {
+    const HAS: &str = "has(self.workers) && has(self.workers.cache) && has(self.workers.cache.tiers)";
+    const KIND: &str = "has(tier.volume) && has(tier.volume.volumeClaimTemplate) \
+        ? (has(tier.volume.volumeClaimTemplate.storageClassName) ? tier.volume.volumeClaimTemplate.storageClassName : '/default') \
+            + ' ' + (has(tier.volume.volumeClaimTemplate.size) ? 'sized' : '') \
+        : ''";
+    let new = format!("({HAS} ? self.workers.cache.tiers.map(tier, {KIND}) : [''])");
+    let old = new.replace("self", "oldSelf");
+    Rule::new(format!("{new} == {old}"))
+        .message(
+            "the volume of a tier is not the one that the Dataset was created with: keep that, or create another Dataset",
+        )
+        .field_path(".workers.cache.tiers")
+}
+
+/// One kind of volume.
+pub fn one_volume() -> Rule {
+    Rule::new("has(self.emptyDir) != has(self.volumeClaimTemplate)")
+        .message("a volume is either emptyDir: {} or a volumeClaimTemplate: give one of them")
+}
+
+/// Memory is the pod's own.
+pub fn memory_has_no_claim() -> Rule {
+    Rule::new("self.medium != 'Memory' || !has(self.volume) || !has(self.volume.volumeClaimTemplate)")
+        .message("a tier of Memory has no volumeClaimTemplate: leave volume away, or make it a tier of Disk")
+}
+
+/// A service account's name is one that Kubernetes allows.
+pub fn service_account_is_a_name() -> Rule {
+    rule(
+        "self.matches('^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$')",
+        r#"'name "' + self + '" is no name of a service account: give lower-case letters, digits, "-" and "."'"#,
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::Value;

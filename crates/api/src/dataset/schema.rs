@@ -43,7 +43,12 @@ impl Walk<'_> {
 
     fn value(&mut self, schema: &Value, value: &Value, path: &str) {
         if schema.get("x-kubernetes-int-or-string").is_some() {
-            return self.size(value, path);
+            // Sizes say that they are not below zero; amounts, of which a size is one, do not.
+            return if schema.get("minimum").is_some() {
+                self.size(value, path)
+            } else {
+                self.amount(value, path)
+            };
         }
         match (schema.get("type").and_then(Value::as_str), value) {
             (Some("object"), Value::Object(map)) => self.object(schema, map, value, path),
@@ -56,6 +61,16 @@ impl Walk<'_> {
     }
 
     fn object(&mut self, schema: &Value, map: &Map<String, Value>, value: &Value, path: &str) {
+        if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) {
+            return;
+        }
+        if let Some(each) = schema.get("additionalProperties").filter(|each| each.is_object()) {
+            self.bounds(schema, map.len() as i64, ("minProperties", "maxProperties"), "entries", value, path);
+            for (name, value) in map {
+                self.value(each, value, &format!("{path}.{name}"));
+            }
+            return;
+        }
         let none = Map::new();
         let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
         for (name, value) in map {
@@ -146,6 +161,17 @@ impl Walk<'_> {
         }
     }
 
+    fn amount(&mut self, value: &Value, path: &str) {
+        let is_amount = match value {
+            Value::String(text) => is_amount(text),
+            Value::Number(number) => number.is_u64(),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
+        };
+        if !is_amount {
+            self.report(path, value, format!("{value} is not an amount: write one such as 500m, 2 or 4Gi"));
+        }
+    }
+
     fn bounds(
         &mut self,
         schema: &Value,
@@ -173,6 +199,19 @@ impl Walk<'_> {
         };
         self.report(path, value, message);
     }
+}
+
+/// As the pattern of amounts says.
+fn is_amount(text: &str) -> bool {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_number = match number.split_once('.') {
+        Some((whole, fraction)) => digits(whole) && digits(fraction),
+        None => digits(number),
+    };
+    let units = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    is_number && units.contains(&unit)
 }
 
 fn wrong_type(wanted: &str, value: &Value) -> String {
@@ -263,7 +302,9 @@ mod tests {
             "mode": {"type": "string", "enum": ["Fast", "Slow"]},
             "count": {"type": "integer", "minimum": 0.0, "maximum": 4.0},
             "pays": {"type": "boolean"},
-            "quota": {"x-kubernetes-int-or-string": true},
+            "quota": {"x-kubernetes-int-or-string": true, "minimum": 0},
+            "amounts": {"type": "object", "maxProperties": 1, "additionalProperties": {"x-kubernetes-int-or-string": true}},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
             "list": {"type": "array", "maxItems": 1, "items": {"type": "object", "properties": {"deepField": {"type": "string"}}}},
         }});
         check(&schema, &value, "spec").iter().map(ToString::to_string).collect()
@@ -273,7 +314,8 @@ mod tests {
     fn what_fits_has_no_problem() {
         assert!(
             messages(
-                json!({"name": "a", "mode": "Fast", "count": 4, "pays": true, "quota": "1Gi", "list": [{}]})
+                json!({"name": "a", "mode": "Fast", "count": 4, "pays": true, "quota": "1Gi", "list": [{}],
+                    "amounts": {"cpu": "500m"}, "free": {"x": [1]}})
             )
             .is_empty()
         );
@@ -289,7 +331,7 @@ mod tests {
             r#"spec.deepField: unknown field "deepField": it belongs in spec.list[]"#
         );
         assert!(
-            said("elephant").contains("use one of count, list, mode, name, pays, quota"),
+            said("elephant").contains("use one of amounts, count, free, list, mode, name, pays, quota"),
             "{}",
             said("elephant")
         );
@@ -322,6 +364,10 @@ mod tests {
             (
                 json!({"name": "a", "quota": -1}),
                 "spec.quota: -1 is not a size in bytes: write one such as 50Gi",
+            ),
+            (
+                json!({"name": "a", "amounts": {"cpu": "half"}}),
+                "spec.amounts.cpu: \"half\" is not an amount: write one such as 500m, 2 or 4Gi",
             ),
         ] {
             assert_eq!(messages(value), [message]);

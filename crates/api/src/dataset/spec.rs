@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::rules;
 use super::sizes::{BlockSizeName, ByteSize, Mode};
 use super::status::DatasetStatus;
+use super::template::{TierVolume, WorkerTemplate};
 use crate::block::BlockSize;
 
 /// A dataset in object storage, cached by workers and mounted read-only. The bucket is never written to.
@@ -56,15 +57,21 @@ use crate::block::BlockSize;
         json_path = ".status.workers.ready",
         description = "Workers that serve."
     ),
+    printcolumn(
+        name = "Mounts",
+        type_ = "integer",
+        json_path = ".status.mounts.pods",
+        description = "Pods that have it mounted."
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = rules::name_is_short(),
     cel
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::block_size_is_fixed(), validation = rules::media_are_fixed())]
+#[x_kube(validation = rules::block_size_is_fixed(), validation = rules::media_are_fixed(), validation = rules::volumes_are_fixed())]
 pub struct DatasetSpec {
-    /// Where the data comes from: 1 to 16 parts of buckets, each at a folder of its own in the mount. A change is taken up by
-    /// the next listing, which makes a new version; mounts that are open stay at theirs.
+    /// Where the data comes from: 1 to 16 parts of buckets, each at a folder of its own in the mount. A change makes the buckets be
+    /// listed again, which makes a new version; mounts that are open stay at theirs.
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(validation = rules::sources_do_not_overlap())]
     pub sources: Vec<Source>,
@@ -221,6 +228,17 @@ pub struct Workers {
     /// What each worker caches, and where.
     #[serde(default)]
     pub cache: Cache,
+
+    /// Service account of the workers' pods, for sources without `credentials`: its annotation `eks.amazonaws.com/role-arn` names
+    /// the role that they assume by web identity. Used in a cluster only. A change restarts the workers, as one of `template` does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 253))]
+    #[x_kube(validation = rules::service_account_is_a_name())]
+    pub service_account_name: Option<String>,
+
+    /// What the pods of workers have beside what they need.
+    #[serde(default, skip_serializing_if = "WorkerTemplate::is_empty")]
+    pub template: WorkerTemplate,
 }
 
 /// What each worker caches, and where.
@@ -260,13 +278,21 @@ pub enum Eviction {
 
 /// A place where each worker keeps blocks.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[x_kube(validation = rules::memory_has_no_claim())]
 pub struct Tier {
     /// `Disk`, or `Memory` (tmpfs, which counts into the worker's memory limit and is empty after a reboot).
     pub medium: Medium,
 
     /// Most bytes that blocks may take here, for each worker: a size such as `200Gi`, at least one block. More drops nothing; less
-    /// drops what is over. A disk is never filled to its last bytes, whatever the quota.
+    /// drops what is over. A disk is never filled to its last bytes, whatever the quota. A change restarts the workers, as one of
+    /// `workers.template` does.
     pub quota: ByteSize,
+
+    /// What the blocks are kept on, in a cluster. Default: `emptyDir: {}`, the only choice for `Memory`. Fixed for the life of the
+    /// Dataset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "TierVolume")]
+    pub volume: Option<TierVolume>,
 }
 
 /// What a tier is made of.
@@ -378,7 +404,7 @@ impl Cache {
     }
 
     fn default_tiers() -> Vec<Tier> {
-        vec![Tier { medium: Medium::Disk, quota: default_size("20Gi") }]
+        vec![Tier { medium: Medium::Disk, quota: default_size("20Gi"), volume: None }]
     }
 }
 
@@ -400,7 +426,12 @@ impl Workers {
 
 impl Default for Workers {
     fn default() -> Self {
-        Self { replicas: Self::default_replicas(), cache: Cache::default() }
+        Self {
+            replicas: Self::default_replicas(),
+            cache: Cache::default(),
+            service_account_name: None,
+            template: WorkerTemplate::default(),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ pub struct DatasetStatus {
     #[schemars(with = "i64")]
     pub observed_generation: Option<i64>,
 
-    /// `Accepted`, `Indexed`, `Ready`, `Warm` and `Degraded`.
+    /// `Accepted`, `Indexed`, `Ready`, `Warm` and `Degraded`; `Terminating` once it is deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 16),
@@ -43,6 +43,11 @@ pub struct DatasetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "WarmUpStatus")]
     pub warm_up: Option<WarmUpStatus>,
+
+    /// Who has it mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "MountsStatus")]
+    pub mounts: Option<MountsStatus>,
 }
 
 /// A frozen listing of the dataset.
@@ -59,6 +64,14 @@ pub struct VersionStatus {
     pub left_out: i64,
     /// When it was listed.
     pub since: Time,
+    /// Hash of the fields that say what to list, as they were then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub sources: Option<String>,
+    /// Value of the annotation `millrace.dev/refresh` then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub refresh: Option<String>,
 }
 
 /// The workers of the Dataset.
@@ -88,10 +101,23 @@ pub struct CachedStatus {
     pub objects: i64,
 }
 
+/// Who has the dataset mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MountsStatus {
+    /// Nodes with a mount.
+    pub nodes: i32,
+    /// Pods that have it mounted.
+    pub pods: i32,
+}
+
 /// How far a warm-up is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WarmUpStatus {
+    /// Id of the request, where the annotation `millrace.dev/warm` asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub id: Option<String>,
     /// Bytes loaded, or found cached.
     pub bytes_done: i64,
     /// Bytes of the paths to warm.

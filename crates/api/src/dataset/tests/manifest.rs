@@ -17,6 +17,10 @@ fn examples_are_valid_and_complete() {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        // Folders hold what needs more than one file.
+        if path.is_dir() {
+            continue;
+        }
         let manifest = Manifest::parse(&std::fs::read_to_string(&path).unwrap())
             .unwrap_or_else(|e| panic!("{path:?}: {e}"));
         assert_eq!(manifest.secret_problems(), [], "{path:?}");

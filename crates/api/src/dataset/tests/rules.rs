@@ -29,7 +29,17 @@ fn valid() -> Value {
             ],
             "workers": {"replicas": 3, "cache": {
                 "blockSize": "8Mi", "eviction": "Never",
-                "tiers": [{"medium": "Memory", "quota": "4Gi"}, {"medium": "Disk", "quota": "200Gi"}],
+                "tiers": [
+                    {"medium": "Memory", "quota": "4Gi", "volume": {"emptyDir": {}}},
+                    {"medium": "Disk", "quota": "200Gi",
+                     "volume": {"volumeClaimTemplate": {"storageClassName": "fast", "size": "220Gi"}}},
+                ],
+            }, "serviceAccountName": "reader", "template": {
+                "resources": {"requests": {"cpu": 2, "memory": "1.5Gi"}, "limits": {"memory": "8Gi"}},
+                "nodeSelector": {"disk": "nvme"},
+                "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
+                "affinity": {"nodeAffinity": {}}, "priorityClassName": "high",
+                "imagePullSecrets": [{"name": "pull"}], "labels": {"team": "vision"}, "annotations": {"a/b": "c"},
             }},
             "warmUp": {"when": "Created", "paths": ["/train", "/val/a"]},
             "mount": {"nodeCache": {"quota": "50Gi"}, "uid": 1, "gid": 2, "fileMode": "0444", "dirMode": "0555"},
@@ -223,6 +233,34 @@ fn every_rule_of_the_crd_refuses_what_breaks_it() {
             "spec.warmUp.paths",
             "\"/train/../x\"",
             "\"..\" segments",
+        ),
+        (
+            "/spec/workers/serviceAccountName",
+            json!("Reader"),
+            "spec.workers.serviceAccountName",
+            "\"Reader\"",
+            "lower-case",
+        ),
+        (
+            "/spec/workers/cache/tiers/1/volume",
+            json!({"emptyDir": {}, "volumeClaimTemplate": {}}),
+            "spec.workers.cache.tiers[1].volume",
+            "either emptyDir",
+            "give one",
+        ),
+        (
+            "/spec/workers/cache/tiers/1/volume",
+            json!({}),
+            "spec.workers.cache.tiers[1].volume",
+            "either emptyDir",
+            "give one",
+        ),
+        (
+            "/spec/workers/cache/tiers/0/volume",
+            json!({"volumeClaimTemplate": {}}),
+            "spec.workers.cache.tiers[0]",
+            "Memory has no volumeClaimTemplate",
+            "leave volume away",
         ),
         ("/spec/mount/fileMode", json!("0888"), "spec.mount.fileMode", "\"0888\"", "\"0444\""),
         ("/spec/mount/dirMode", json!("r-x"), "spec.mount.dirMode", "\"r-x\"", "digits from 0 to 7"),
@@ -455,6 +493,25 @@ fn block_size_and_media_are_fixed_even_by_removing_them() {
 }
 
 #[test]
+fn volumes_of_tiers_are_fixed_even_by_removing_them() {
+    for (pointer, value) in [
+        ("/spec/workers/cache/tiers/1/volume", Value::Null),
+        ("/spec/workers/cache/tiers/1/volume", json!({"emptyDir": {}})),
+        ("/spec/workers/cache/tiers/1/volume/volumeClaimTemplate/storageClassName", json!("slow")),
+        ("/spec/workers/cache/tiers/1/volume/volumeClaimTemplate/storageClassName", Value::Null),
+    ] {
+        assert_says(
+            &check_object(&with(pointer, value), Some(&valid())),
+            "spec.workers.cache.tiers",
+            "volume of a tier",
+            "create another Dataset",
+        );
+    }
+    let without = with("/spec/workers/cache/tiers/0/volume", Value::Null);
+    assert_eq!(check_object(&without, Some(&valid())), [], "emptyDir is the default");
+}
+
+#[test]
 fn quotas_sources_and_the_rest_may_change() {
     for (pointer, value) in [
         ("/spec/workers/cache/tiers/0/quota", json!("1Gi")),
@@ -462,6 +519,8 @@ fn quotas_sources_and_the_rest_may_change() {
         ("/spec/workers/replicas", json!(9)),
         ("/spec/sources/0/s3/bucket", json!("other")),
         ("/spec/mount/uid", json!(7)),
+        ("/spec/workers/serviceAccountName", json!("other")),
+        ("/spec/workers/template", Value::Null),
     ] {
         let (new, old) = (with(pointer, value), valid());
         assert_eq!(check_object(&new, Some(&old)), []);
