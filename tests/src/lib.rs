@@ -7,6 +7,7 @@
 
 pub mod cluster;
 pub mod content;
+pub mod kubernetes;
 pub mod look;
 pub mod mapped;
 pub mod mounted;

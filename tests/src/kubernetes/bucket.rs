@@ -1,0 +1,185 @@
+//! Which S3 server does a test have in the cluster, what is in its bucket, and how is it disturbed?
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use millrace_s3_server::backend::spec::SyntheticSpec;
+use millrace_s3_server::counters::Snapshot;
+use millrace_s3_server::synthetic;
+use sha2::{Digest, Sha256};
+
+use super::namespace::Namespace;
+use super::objects::POD;
+
+/// Name of the pod, of its Service and of the Secret.
+pub const S3: &str = "s3";
+
+/// Name of the bucket.
+pub const BUCKET: &str = "samples";
+
+/// Key id that the server knows.
+pub const KEY_ID: &str = "TESTKEY7QXA";
+/// The secret of the key.
+pub const SECRET_KEY: &str = "test-secret";
+
+/// For the pod to start on a busy machine.
+const START: Duration = Duration::from_secs(60);
+
+/// Objects `f<number>.bin` with bodies that follow from their keys.
+#[derive(Debug, Clone, Copy)]
+pub struct Contents {
+    /// How many.
+    pub objects: u64,
+    /// Bytes of each.
+    pub bytes: u64,
+}
+
+impl Contents {
+    /// So many objects of so many bytes.
+    pub fn new(objects: u64, bytes: u64) -> Self {
+        Self { objects, bytes }
+    }
+
+    /// Bytes of all.
+    pub fn total_bytes(&self) -> u64 {
+        self.objects * self.bytes
+    }
+
+    /// Keys of all, in order.
+    pub fn keys(&self) -> Vec<String> {
+        let width = (self.objects - 1).to_string().len();
+        (0..self.objects).map(|number| format!("f{number:0width$}.bin")).collect()
+    }
+
+    /// The SHA-256 of each body, by its key.
+    pub fn sums(&self) -> BTreeMap<String, String> {
+        self.keys().into_iter().map(|key| (key.clone(), sum(&key, self.bytes))).collect()
+    }
+}
+
+/// SHA-256 of a body, in hexadecimal digits.
+fn sum(key: &str, bytes: u64) -> String {
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; synthetic::MAX_WINDOW_BYTES];
+    let mut offset = 0;
+    while offset < bytes {
+        let length = (bytes - offset).min(buffer.len() as u64) as usize;
+        synthetic::fill(key, offset, &mut buffer[..length]);
+        hash.update(&buffer[..length]);
+        offset += length as u64;
+    }
+    hash.finalize().iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// A running S3 server.
+#[derive(Debug)]
+pub struct Bucket {
+    /// What is in it.
+    pub contents: Contents,
+    /// Where pods reach it.
+    pub endpoint: String,
+    /// The admin side, where the test reaches it.
+    admin: String,
+}
+
+impl Bucket {
+    /// Starts a server in a namespace, with the Secret `s3` of its key.
+    pub fn start(namespace: &Namespace<'_>, contents: Contents) -> Self {
+        let Contents { objects, bytes } = contents;
+        let spec = format!("bucket={BUCKET},objects={objects},size={bytes}");
+        let parsed: SyntheticSpec = spec.parse().unwrap();
+        assert_eq!(parsed.objects, objects);
+        namespace.apply(&format!(
+            r#"
+apiVersion: v1
+kind: Secret
+metadata: {{name: {S3}}}
+stringData: {{AWS_ACCESS_KEY_ID: {KEY_ID}, AWS_SECRET_ACCESS_KEY: {SECRET_KEY}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: {S3}}}
+spec:
+  selector: {{app: {S3}}}
+  ports: [{{name: s3, port: 9000}}, {{name: admin, port: 9001}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: {S3}, labels: {{app: {S3}}}}}
+spec:
+  terminationGracePeriodSeconds: 1
+  securityContext: {{runAsNonRoot: true, runAsUser: 65532, seccompProfile: {{type: RuntimeDefault}}}}
+  containers:
+  - name: s3
+    image: registry.test/millrace/csi-driver:dev
+    command: [/millrace, s3, serve, --synthetic, "{spec}", --listen, "0.0.0.0:9000", --admin, "0.0.0.0:9001", --access-key, {KEY_ID}]
+    env: [{{name: MILLRACE_S3_SECRET_KEY, valueFrom: {{secretKeyRef: {{name: {S3}, key: AWS_SECRET_ACCESS_KEY}}}}}}]
+    readinessProbe: {{httpGet: {{path: /healthz, port: 9001}}, periodSeconds: 1}}
+    securityContext: {{allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {{drop: [ALL]}}}}
+"#
+        ));
+        let address = namespace.wait(POD, S3, "the S3 server is ready", START, |pod| {
+            let ready = super::objects::condition(pod, "Ready")?.0 == "True";
+            ready.then(|| pod["status"]["podIP"].as_str().map(str::to_owned))?
+        });
+        let endpoint = format!("http://{S3}.{}.svc:9000", namespace.name);
+        Self { contents, endpoint, admin: format!("{address}:9001") }
+    }
+
+    /// The YAML of the only source of a Dataset: this bucket, with the credentials of its Secret.
+    pub fn source(&self) -> String {
+        let endpoint = &self.endpoint;
+        format!(
+            "{{path: /, s3: {{bucket: {BUCKET}, endpoint: \"{endpoint}\", credentials: {{secretRef: {{name: {S3}}}}}}}}}"
+        )
+    }
+
+    /// What has been asked for and sent.
+    pub fn counters(&self) -> Snapshot {
+        let answer = self.request("GET", "/counters", "");
+        serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"))
+    }
+
+    /// Counts from nothing again.
+    pub fn reset_counters(&self) {
+        self.request("DELETE", "/counters", "");
+    }
+
+    /// A fault plan, as YAML; `{}` for none.
+    pub fn set_faults(&self, plan: &str) {
+        self.request("PUT", "/faults", plan);
+    }
+
+    /// Answers 500 to all for a time.
+    pub fn begin_outage(&self, length: Duration) {
+        let length = length.as_secs();
+        self.request("PUT", "/outage", &format!(r#"{{"mode": "internalError", "length": "{length}s"}}"#));
+    }
+
+    /// Ends an outage.
+    pub fn end_outage(&self) {
+        self.request("DELETE", "/outage", "");
+    }
+
+    fn request(&self, method: &str, path: &str, body: &str) -> String {
+        let address = &self.admin;
+        let mut stream = TcpStream::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+        );
+        stream.write_all((head + body).as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
+        assert!(head.starts_with("HTTP/1.1 2"), "{method} {path}: {answer}");
+        body.to_owned()
+    }
+}

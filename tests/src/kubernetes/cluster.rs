@@ -1,0 +1,148 @@
+//! Which cluster do the tests run on, and how is it disturbed?
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use kube::Client;
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+
+use super::objects::Objects;
+use crate::skip::skipped;
+
+/// Namespace of the release.
+pub const SYSTEM: &str = "millrace-system";
+
+/// For any one call of the API server.
+const CALL: Duration = Duration::from_secs(20);
+
+/// Tests that disturb others take it for themselves.
+static TURN: RwLock<()> = RwLock::new(());
+
+/// Where a cluster keeps what.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// Of an administrator.
+    pub kubeconfig: PathBuf,
+    /// Logs of the control plane and of nodes, and the audit log.
+    pub logs: PathBuf,
+    /// Programs: kubectl, helm, csi-sanity.
+    pub bin: PathBuf,
+}
+
+/// The cluster that `scripts/cluster up` has brought up, with Millrace installed by `scripts/cluster install`.
+pub struct Cluster {
+    /// Objects, by an administrator.
+    pub objects: Objects,
+    /// Where it keeps what.
+    pub paths: Paths,
+    _turn: Turn,
+}
+
+#[expect(dead_code, reason = "held until the end of a test")]
+enum Turn {
+    Shared(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
+impl Cluster {
+    /// The cluster, used by other tests at the same time; none, and a word about it, where it is not up.
+    pub fn shared(test: &str) -> Option<Self> {
+        let paths = paths(test)?;
+        Some(Self::connect(paths, Turn::Shared(TURN.read().unwrap_or_else(PoisonError::into_inner))))
+    }
+
+    /// The cluster without any other test, for one that takes away what others need.
+    pub fn alone(test: &str) -> Option<Self> {
+        let paths = paths(test)?;
+        Some(Self::connect(paths, Turn::Alone(TURN.write().unwrap_or_else(PoisonError::into_inner))))
+    }
+
+    fn connect(paths: Paths, turn: Turn) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let client = runtime.block_on(client(&paths));
+        Self { objects: Objects::new(client, runtime), paths, _turn: turn }
+    }
+
+    /// Ends all processes of a node at once, as the loss of power would.
+    pub fn crash_node(&self, node: &str) {
+        script(&["node", "crash", node]);
+    }
+
+    /// Starts a node that has ended, with the state that it had.
+    pub fn start_node(&self, node: &str) {
+        script(&["node", "start", node]);
+    }
+
+    /// Stops all processes of a node, without ending them.
+    pub fn freeze_node(&self, node: &str) {
+        script(&["node", "freeze", node]);
+    }
+
+    /// Lets the processes of a frozen node go on.
+    pub fn thaw_node(&self, node: &str) {
+        script(&["node", "thaw", node]);
+    }
+
+    /// Kills the kubelet of a node; it comes back by itself.
+    pub fn restart_kubelet(&self, node: &str) {
+        script(&["node", "restart-kubelet", node]);
+    }
+
+    /// Runs a command in a node's namespaces; what it has printed.
+    pub fn in_node(&self, node: &str, command: &[&str]) -> String {
+        script(&[&["node", "exec", node], command].concat())
+    }
+
+    /// Ends the API server.
+    pub fn stop_api_server(&self) {
+        script(&["api", "stop"]);
+    }
+
+    /// Starts the API server again; returns when it answers.
+    pub fn start_api_server(&self) {
+        script(&["api", "start"]);
+    }
+
+    /// A command of kubectl as an administrator.
+    pub fn kubectl(&self) -> Command {
+        let mut command = Command::new(self.paths.bin.join("kubectl"));
+        command.env("KUBECONFIG", &self.paths.kubeconfig);
+        command
+    }
+}
+
+fn paths(test: &str) -> Option<Paths> {
+    if !crate::skip::is_root() {
+        skipped(test, "a cluster needs root");
+        return None;
+    }
+    let text = script(&["env"]);
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        PathBuf::from(line.unwrap_or_else(|| panic!("no {name} in {text}")))
+    };
+    let paths =
+        Paths { kubeconfig: value("KUBECONFIG"), logs: value("CLUSTER_LOGS"), bin: value("CLUSTER_BIN") };
+    if !paths.kubeconfig.exists() {
+        skipped(test, "no cluster is up (make cluster-up)");
+        return None;
+    }
+    Some(paths)
+}
+
+async fn client(paths: &Paths) -> Client {
+    let file = Kubeconfig::read_from(&paths.kubeconfig).unwrap();
+    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+    config.connect_timeout = Some(CALL);
+    config.read_timeout = Some(CALL);
+    Client::try_from(config).unwrap()
+}
+
+/// Runs `scripts/cluster`; what it has printed.
+fn script(args: &[&str]) -> String {
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../scripts/cluster");
+    crate::skip::output_of(Command::new(script).args(args))
+}
