@@ -34,7 +34,12 @@ pub(super) enum Greet {
 const VERSIONS: RangeInclusive<u16> = wire::OLDEST_VERSION..=wire::VERSION;
 
 /// Connects and exchanges hellos. The caller bounds the time.
-pub(super) async fn connect(address: &str, key: &Key, name: &str, epoch: u64) -> Result<TcpStream, Greet> {
+pub(super) async fn connect(
+    address: &str,
+    key: &Key,
+    name: &str,
+    epoch: u64,
+) -> Result<(TcpStream, HelloOk), Greet> {
     let mut stream = TcpStream::connect(address).await.map_err(Greet::Connect)?;
     // Requests are small and somebody waits for each.
     stream.set_nodelay(true).map_err(Greet::Connect)?;
@@ -54,7 +59,7 @@ pub(super) async fn connect(address: &str, key: &Key, name: &str, epoch: u64) ->
     if !key.verify(Side::Server, &theirs.nonce, &nonce, &ok.proof) {
         return Err(Greet::Key);
     }
-    Ok(stream)
+    Ok((stream, ok))
 }
 
 async fn hello(stream: &mut TcpStream, expected: u8) -> Result<(FrameHeader, Vec<u8>), Greet> {

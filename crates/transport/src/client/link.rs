@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use millrace_api::mount::Announce;
 use millrace_api::placement::Worker;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -66,11 +68,7 @@ impl Link {
 
     /// The least loaded connection that is alive.
     pub(super) fn pick(self: &Arc<Self>, client: &Arc<Inner>, priority: Priority) -> Pick {
-        if !self.is_started.swap(true, Ordering::Relaxed) {
-            let slots = self.state.lock().connections.len();
-            for slot in 0..slots {
-                client.spawn(keep_connected(Arc::clone(self), slot, Arc::downgrade(client)));
-            }
+        if self.start(client) {
             return Pick::Wait;
         }
         let state = self.state.lock();
@@ -84,6 +82,29 @@ impl Link {
             };
         };
         if best.has_room(priority) { Pick::Ask(Arc::clone(best)) } else { Pick::Wait }
+    }
+
+    /// Opens the connections, and keeps them open from then on; false where that has been done.
+    pub(super) fn start(self: &Arc<Self>, client: &Arc<Inner>) -> bool {
+        if self.is_started.load(Ordering::Relaxed) || self.is_started.swap(true, Ordering::Relaxed) {
+            return false;
+        }
+        let slots = self.state.lock().connections.len();
+        for slot in 0..slots {
+            client.spawn(keep_connected(Arc::clone(self), slot, Arc::downgrade(client)));
+        }
+        true
+    }
+
+    /// Whether the worker was wanted and cannot be reached; `None` while nobody has wanted it.
+    pub(super) fn is_down(&self) -> Option<bool> {
+        if !self.is_started.load(Ordering::Relaxed) {
+            return None;
+        }
+        let state = self.state.lock();
+        let mut up = state.connections.iter().flatten().peekable();
+        let has_failed = state.trouble.is_some() || up.peek().is_some();
+        Some(has_failed && up.all(|connection| connection.is_silent()))
     }
 
     /// Takes all connections for silent, if `connection` is one of them.
@@ -106,13 +127,13 @@ async fn keep_connected(link: Arc<Link>, slot: usize, client: Weak<Inner>) {
     loop {
         let Some(open) = attempt(&link, &client).await else { return };
         let lived = match open {
-            Ok((connection, receiver, timing)) => {
+            Ok(Opened { connection, receiver, timing, announced }) => {
                 let since = Instant::now();
                 if backoff > FIRST_BACKOFF {
                     info!(worker = &*link.name, "a worker can be reached again");
                 }
                 note(&link, slot, Some(Arc::clone(&connection)), None, &client);
-                let ended = converse(&link, &connection, &client, receiver, &timing).await;
+                let ended = converse(&link, &connection, &client, receiver, &timing, announced).await;
                 debug!(worker = &*link.name, ended = trouble(&ended), "a connection to a worker ended");
                 if let Some(client) = client.upgrade() {
                     client.counters.lost.add(1);
@@ -149,21 +170,31 @@ async fn keep_connected(link: Arc<Link>, slot: usize, client: Weak<Inner>) {
     }
 }
 
-type Opened = (Arc<Connection>, Receiver, super::Timing);
+/// A new connection and what it needs.
+struct Opened {
+    connection: Arc<Connection>,
+    receiver: Receiver,
+    timing: super::Timing,
+    announced: watch::Receiver<Option<Announce>>,
+}
 
 /// Tries once to connect; `None` when nobody wants the link any more.
 async fn attempt(link: &Arc<Link>, client: &Weak<Inner>) -> Option<Result<Opened, Greet>> {
-    let (key, name, epoch, timing, buffers) = {
+    let (key, name, epoch, timing, buffers, announced) = {
         let client = client.upgrade()?;
-        let (config, epoch) = (&client.config, client.epoch());
-        (config.key.clone(), config.name.clone(), epoch, config.timing.clone(), Arc::clone(&client.buffers))
+        let (config, epoch, announced) = (&client.config, client.epoch(), client.announced.subscribe());
+        let (key, name, timing) = (config.key.clone(), config.name.clone(), config.timing.clone());
+        (key, name, epoch, timing, Arc::clone(&client.buffers), announced)
     };
     let connect = timeout(timing.connect, greet::connect(&link.worker.address, &key, &name, epoch));
     let connected = tokio::select! {
         connected = connect => connected.unwrap_or(Err(Greet::Silent)),
         () = link.retired.cancelled() => return None,
     };
-    Some(connected.map(|stream| (Arc::new(Connection::new(stream)), Receiver::new(buffers), timing)))
+    Some(connected.map(|(stream, _)| {
+        let (connection, receiver) = (Arc::new(Connection::new(stream)), Receiver::new(buffers));
+        Opened { connection, receiver, timing, announced }
+    }))
 }
 
 async fn converse(
@@ -172,6 +203,7 @@ async fn converse(
     client: &Weak<Inner>,
     receiver: Receiver,
     timing: &super::Timing,
+    announced: watch::Receiver<Option<Announce>>,
 ) -> Converse {
     let retired = async {
         link.retired.cancelled().await;
@@ -182,6 +214,20 @@ async fn converse(
     tokio::select! {
         ended = connection.run(client, receiver, timing) => ended,
         () = retired => Converse::Retired,
+        () = announce(connection, announced) => Converse::Retired,
+    }
+}
+
+/// Tells the worker what is mounted, now and on every change; ends with the client.
+async fn announce(connection: &Connection, mut announced: watch::Receiver<Option<Announce>>) {
+    loop {
+        let now = announced.borrow_and_update().clone();
+        if let Some(announce) = now {
+            connection.announce(&announce);
+        }
+        if announced.changed().await.is_err() {
+            return;
+        }
     }
 }
 

@@ -8,10 +8,14 @@ mod link;
 mod progress;
 mod reading;
 mod receive;
+mod service;
+mod settings;
 mod want;
 
 pub use fetch_index::FetchIndex;
 pub use reading::{BatchStream, ChunkStream};
+pub use service::Bootstrap;
+pub use settings::GetMountSettings;
 pub use want::{Chunk, ReadError, Want};
 
 use std::path::Path;
@@ -21,6 +25,7 @@ use std::time::Duration;
 
 use millrace_api::ids::VersionId;
 use millrace_api::keys::Key;
+use millrace_api::mount::{Announce, MountSettings};
 use millrace_api::placement::Membership;
 use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
@@ -89,6 +94,12 @@ struct Inner {
     membership: watch::Sender<Arc<Membership>>,
     /// Ticks when a worker may have become reachable.
     changes: watch::Sender<()>,
+    /// What the workers are told of this process's mount.
+    announced: watch::Sender<Option<Announce>>,
+    /// Where to find workers when none can be reached, `host:port`.
+    service: Option<String>,
+    /// Why nobody was found there the last time.
+    service_trouble: Mutex<String>,
     next_request: AtomicU64,
     runtime: Handle,
     /// Ended with the client.
@@ -108,6 +119,28 @@ impl Client {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn new(config: ClientConfig) -> Self {
+        Self::with_service(config, None)
+    }
+
+    /// A client that finds the workers by their service, `host:port` (or several, separated by commas), of which all
+    /// addresses are asked: at the start where `config.membership` names none, and later whenever none can be reached.
+    ///
+    /// # Errors
+    /// Where no worker has said by the deadline who serves the dataset.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn bootstrap(
+        config: ClientConfig,
+        service: &str,
+        deadline: Instant,
+    ) -> Result<Self, Bootstrap> {
+        let client = Self::with_service(config, Some(service.to_owned()));
+        service::wait_for_membership(&client.inner, deadline).await?;
+        Ok(client)
+    }
+
+    fn with_service(config: ClientConfig, service: Option<String>) -> Self {
         let membership = Arc::new(config.membership.clone());
         let links = membership.workers.iter();
         let links = links.map(|worker| Arc::new(Link::new(worker.clone(), config.connections_per_worker)));
@@ -119,11 +152,18 @@ impl Client {
             roster: RwLock::new(Arc::new(roster)),
             membership: watch::Sender::new(membership),
             changes: watch::Sender::new(()),
+            announced: watch::Sender::new(None),
+            service,
+            service_trouble: Mutex::new("no worker was asked yet".to_owned()),
             next_request: AtomicU64::new(1),
             runtime: Handle::current(),
             tasks: Mutex::default(),
         };
-        Self { inner: Arc::new(inner) }
+        let inner = Arc::new(inner);
+        if let Some(service) = inner.service.clone() {
+            inner.spawn(service::follow(service, Arc::downgrade(&inner)));
+        }
+        Self { inner }
     }
 
     /// The newest membership known; changes when a worker tells of a newer one.
@@ -134,6 +174,24 @@ impl Client {
     /// Takes a membership, if it is newer than the one known.
     pub fn set_membership(&self, membership: Membership) {
         self.inner.learn(membership);
+    }
+
+    /// Tells every worker what this process mounts, and keeps a connection to each of them from then on.
+    pub fn announce(&self, announce: Announce) {
+        self.inner.announced.send_if_modified(|announced| {
+            let is_new = announced.as_ref() != Some(&announce);
+            *announced = Some(announce);
+            is_new
+        });
+        self.inner.roster().start_all(&self.inner);
+    }
+
+    /// How the dataset is to be mounted, from whichever worker answers first.
+    ///
+    /// # Errors
+    /// [`GetMountSettings`] says what it was last waited for when the deadline passed.
+    pub async fn mount_settings(&self, deadline: Instant) -> Result<MountSettings, GetMountSettings> {
+        settings::mount_settings(&self.inner, deadline).await
     }
 
     /// What this client counts.
@@ -176,6 +234,15 @@ impl Client {
     }
 }
 
+impl Roster {
+    /// Opens connections to all workers that have none.
+    fn start_all(&self, client: &Arc<Inner>) {
+        for link in &self.links {
+            link.start(client);
+        }
+    }
+}
+
 impl Inner {
     fn epoch(&self) -> u64 {
         self.membership.borrow().epoch
@@ -198,8 +265,15 @@ impl Inner {
         self.note_change();
     }
 
+    /// Whether no worker is known, or none of those wanted can be reached.
+    fn is_lost(&self) -> bool {
+        let roster = self.roster();
+        let mut wanted = roster.links.iter().filter_map(|link| link.is_down()).peekable();
+        roster.links.is_empty() || (wanted.peek().is_some() && wanted.all(|is_down| is_down))
+    }
+
     /// Takes over a newer membership; links to workers that stay are kept.
-    fn learn(&self, membership: Membership) {
+    fn learn(self: &Arc<Self>, membership: Membership) {
         let mut roster = self.roster.write();
         if membership.epoch <= roster.membership.epoch {
             return;
@@ -218,6 +292,9 @@ impl Inner {
         let gone = roster.links.iter().filter(|old| !links.iter().any(|link| Arc::ptr_eq(link, old)));
         gone.for_each(|link| link.retire());
         *roster = Arc::new(Roster { membership: Arc::clone(&membership), links });
+        if self.announced.borrow().is_some() {
+            roster.start_all(self);
+        }
         drop(roster);
         self.counters.memberships.add(1);
         self.membership.send_replace(membership);

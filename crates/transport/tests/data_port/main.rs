@@ -10,5 +10,7 @@ mod index;
 mod reads;
 mod relay;
 mod sending;
+mod service;
 mod silence;
 mod stop;
+mod version_1;
