@@ -1,9 +1,31 @@
-//! The mount process that shows a dataset as a read-only file system.
+//! The CSI driver of a node, and the mount process that shows a dataset as a read-only file system.
 
 pub mod config;
+pub mod csi;
 pub mod dataset_fs;
+pub mod datasets;
+pub mod driver;
+pub mod driver_metrics;
+pub mod files;
 pub mod members;
 pub mod metrics;
 pub mod mount;
+pub mod node_cache;
+pub mod node_mounts;
+pub mod publish;
 pub mod reads;
+pub mod recover;
+pub mod registration;
 pub mod serve;
+pub mod socket;
+
+/// An error and its causes in one line.
+pub(crate) fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

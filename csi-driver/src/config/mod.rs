@@ -1,10 +1,12 @@
 //! What was the program told to do? Arguments and environment, parsed once.
 
 pub mod mount;
+pub mod serve;
 
 use clap::{Parser, Subcommand};
 
 use self::mount::MountArgs;
+use self::serve::ServeArgs;
 
 /// Shows datasets as read-only file systems.
 #[derive(Debug, Parser)]
@@ -29,4 +31,12 @@ pub enum Command {
         [{\"name\": \"imagenet-0\", \"address\": \"10.0.0.7:7420\", \"weight\": 1}]}\nLater memberships are learned from the workers, and from the file when it changes."
     )]
     Mount(Box<MountArgs>),
+    /// Serve a node: publish datasets in pods as kubelet asks for it (CSI), until told to stop (SIGTERM).
+    ///
+    /// Needs root with CAP_SYS_ADMIN, /dev/fuse, and kubelet's folder with mounts propagating to the host. Each dataset
+    /// version in use has one mount process, a child of this one, shared by its pods.
+    #[command(
+        after_long_help = "Example:\n  csi-driver serve --node-name node-7 --cache-dir /var/lib/millrace/cache --node-cache-limit 500Gi"
+    )]
+    Serve(Box<ServeArgs>),
 }

@@ -3,9 +3,11 @@
 //! Everything here may block, each step for its deadline at most: call it from a blocking thread.
 
 pub mod attach;
+pub mod bind;
 pub mod deadline;
 pub mod error;
 pub mod fusermount;
+pub mod memory;
 pub mod mountinfo;
 pub mod options;
 pub mod point;

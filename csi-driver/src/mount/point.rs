@@ -76,7 +76,10 @@ pub fn require_ready(point: &Path, deadline: Duration) -> Result<PathBuf, MountE
 }
 
 /// Gives the path without symbolic links, `None` when there is nothing. Does not look into a mount at its end.
-pub(super) fn resolve(point: &Path, deadline: Duration) -> Result<Option<PathBuf>, MountError> {
+///
+/// # Errors
+/// [`MountError::Inspect`], or [`MountError::Deadline`] when the way to it hangs.
+pub fn resolve(point: &Path, deadline: Duration) -> Result<Option<PathBuf>, MountError> {
     let path = point.to_owned();
     within(deadline, move || resolve_now(&path), drop)
         .map_err(|reason| MountError::no_answer(reason, "resolve mount point", point, deadline))?

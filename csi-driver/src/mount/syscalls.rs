@@ -74,6 +74,19 @@ pub fn mount(point: &Path, options: &MountOptions, deadline: Duration) -> Result
     })
 }
 
+/// Asks a mount for its size, as `df` does: bytes and inodes, all of them in use.
+///
+/// # Errors
+/// [`MountError::Inspect`] or [`MountError::Deadline`].
+pub fn size(point: &Path, deadline: Duration) -> Result<(u64, u64), MountError> {
+    let path = point.to_owned();
+    let answer = within(deadline, move || rustix::fs::statvfs(&path), drop)
+        .map_err(|reason| MountError::no_answer(reason, "ask for the size of", point, deadline))?;
+    let size =
+        answer.map_err(|errno| MountError::Inspect { point: point.to_owned(), source: errno.into() })?;
+    Ok((size.f_blocks.saturating_mul(size.f_frsize), size.f_files))
+}
+
 /// Unmounts; a mount in use is detached, and one that is not ours to unmount is left to fusermount3.
 ///
 /// # Errors

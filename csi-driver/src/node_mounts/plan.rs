@@ -1,0 +1,143 @@
+//! What does one mount process of this node show, and where does it keep its things?
+
+use std::path::{Path, PathBuf};
+
+use millrace_api::ids::VersionId;
+use millrace_api::mount::MountSettings;
+use sha2::{Digest, Sha256};
+
+use crate::dataset_fs::Ownership;
+
+/// Which mount process: pods that agree in this share one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MountKey {
+    /// UID of the Dataset, checked to be fit for a file name.
+    pub uid: String,
+    /// The version that it shows.
+    pub version: VersionId,
+    /// SELinux context of all files, where one was asked for.
+    pub context: Option<String>,
+}
+
+/// All that a mount process is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountPlan {
+    /// Which one.
+    pub key: MountKey,
+    /// Namespace and name of the Dataset, for logs and `df`.
+    pub dataset: String,
+    /// Host and port under which the workers are found.
+    pub workers: String,
+    /// Owner and permissions of everything.
+    pub ownership: Ownership,
+    /// Most bytes of the Dataset that this node keeps, as its owner wishes.
+    pub cache_quota_bytes: u64,
+}
+
+impl MountPlan {
+    /// The plan for a dataset that is to be mounted as a worker says.
+    pub fn new(
+        uid: String,
+        dataset: String,
+        workers: String,
+        context: Option<String>,
+        settings: &MountSettings,
+    ) -> Self {
+        let MountSettings { version, node_cache_quota_bytes, uid: owner, gid, file_mode, dir_mode } =
+            *settings;
+        Self {
+            key: MountKey { uid, version, context },
+            dataset,
+            workers,
+            ownership: Ownership { uid: owner, gid, file_mode, dir_mode },
+            cache_quota_bytes: node_cache_quota_bytes,
+        }
+    }
+}
+
+/// Folders of the driver on this node.
+#[derive(Debug, Clone)]
+pub struct Folders {
+    /// State that a restart of the driver needs.
+    pub state: PathBuf,
+    /// What was read, kept beyond the pods.
+    pub cache: PathBuf,
+}
+
+impl Folders {
+    /// Where all mount points are.
+    pub fn mounts(&self) -> PathBuf {
+        self.state.join("mounts")
+    }
+
+    /// Where a mount process mounts.
+    pub fn mount_point(&self, key: &MountKey) -> PathBuf {
+        self.mounts().join(&key.uid).join(key.folder())
+    }
+
+    /// Where the files of all mount processes are.
+    pub fn processes(&self) -> PathBuf {
+        self.state.join("processes")
+    }
+
+    /// Where a mount process has its addresses and the list of its pods.
+    pub fn process(&self, key: &MountKey) -> PathBuf {
+        self.processes().join(&key.uid).join(key.folder())
+    }
+
+    /// Where the published targets are written down.
+    pub fn targets(&self) -> PathBuf {
+        self.state.join("targets")
+    }
+
+    /// Where data keys are while they are needed: in memory, so that none outlives the node's uptime.
+    pub fn keys(&self) -> PathBuf {
+        self.state.join("keys")
+    }
+
+    /// The file with the data key of a mount process.
+    pub fn key_file(&self, key: &MountKey) -> PathBuf {
+        self.keys().join(format!("{}.{}", key.uid, key.folder()))
+    }
+
+    /// Everything that this node keeps of a Dataset.
+    pub fn dataset_cache(&self, uid: &str) -> PathBuf {
+        self.cache.join(uid)
+    }
+}
+
+impl MountKey {
+    fn folder(&self) -> String {
+        match &self.context {
+            None => self.version.to_string(),
+            Some(context) => format!("{}-{}", self.version, short_hash(context.as_bytes())),
+        }
+    }
+}
+
+/// Eight bytes of a hash as text, for names of files.
+fn short_hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The file name under which something about a path is written down.
+pub fn name_of(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    Sha256::digest(path.as_os_str().as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_that_differ_in_anything_have_their_own_folders() {
+        let folders = Folders { state: "/s".into(), cache: "/c".into() };
+        let plain = MountKey { uid: "u-1".into(), version: VersionId([1; 16]), context: None };
+        let labelled = MountKey { context: Some("system_u:object_r:x_t:s0".into()), ..plain.clone() };
+        let newer = MountKey { version: VersionId([2; 16]), ..plain.clone() };
+        let points = [&plain, &labelled, &newer].map(|key| folders.mount_point(key));
+        assert_eq!(points[0], Path::new("/s/mounts/u-1/01010101010101010101010101010101"));
+        assert!(points[0] != points[1] && points[0] != points[2] && points[1] != points[2]);
+    }
+}
