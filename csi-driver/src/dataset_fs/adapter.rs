@@ -15,7 +15,7 @@ use millrace_store::index_file::IndexFile;
 use parking_lot::Mutex;
 
 use super::tree::{Ownership, Tree, XATTRS};
-use crate::reads::{ReadAhead, Reader};
+use crate::reads::{Located, ReadAhead, Reader};
 
 /// How long the kernel may believe names and attributes: a version never changes.
 const TTL: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -37,8 +37,15 @@ pub struct DatasetFs {
     /// Largest read-ahead window of one open file, bytes.
     ahead_limit_bytes: u64,
     /// Open large files; bounded by the kernel's limit on open files.
-    handles: Mutex<HashMap<u64, Arc<Mutex<ReadAhead>>>>,
+    handles: Mutex<HashMap<u64, Arc<OpenFile>>>,
     next_handle: AtomicU64,
+}
+
+/// A large file that is open.
+#[derive(Debug)]
+struct OpenFile {
+    located: Located,
+    ahead: Mutex<ReadAhead>,
 }
 
 impl DatasetFs {
@@ -93,23 +100,30 @@ impl Filesystem for DatasetFs {
             return Ok(Opened { fh: NO_HANDLE, mode });
         }
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        let state = Arc::new(Mutex::new(ReadAhead::new(self.ahead_limit_bytes)));
-        self.handles.lock().insert(handle, state);
+        let located = self.reader.locate(file).ok_or(Errno::STALE)?;
+        let ahead = Mutex::new(ReadAhead::new(self.ahead_limit_bytes));
+        self.handles.lock().insert(handle, Arc::new(OpenFile { located, ahead }));
         Ok(Opened { fh: FileHandle(handle), mode })
     }
 
     fn read(&self, _caller: &Caller, request: ReadRequest, reply: ReadReply) {
-        let file = match self.tree().file(request.node.0) {
-            Ok(file) => file,
-            Err(errno) => return reply.error(errno),
-        };
-        let ahead = match request.fh {
+        let open_file = match request.fh {
             NO_HANDLE => None,
             FileHandle(handle) => self.handles.lock().get(&handle).cloned(),
         };
-        BUFFER.with_borrow_mut(|buffer| {
-            self.reader.read(file, request.offset, ahead.as_deref(), buffer, reply);
-        });
+        let located = match &open_file {
+            Some(open_file) => Ok(open_file.located),
+            None => {
+                self.tree().file(request.node.0).and_then(|file| self.reader.locate(file).ok_or(Errno::STALE))
+            }
+        };
+        let ahead = open_file.as_ref().map(|open_file| &open_file.ahead);
+        match located {
+            Ok(located) => BUFFER.with_borrow_mut(|buffer| {
+                self.reader.read(located, request.offset, ahead, buffer, reply);
+            }),
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn release(&self, _node: NodeId, fh: FileHandle) {

@@ -9,4 +9,4 @@ mod reader;
 
 pub use errno::errno_of;
 pub use read_ahead::ReadAhead;
-pub use reader::{Reader, ReaderConfig};
+pub use reader::{Located, Reader, ReaderConfig};

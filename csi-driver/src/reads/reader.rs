@@ -72,6 +72,13 @@ pub struct Reader {
     tasks: TaskTracker,
 }
 
+/// A file of the version and where its bytes lie in the store.
+#[derive(Debug, Clone, Copy)]
+pub struct Located {
+    file: FileIndex,
+    span: Span,
+}
+
 /// A read that the node store could not answer at once.
 struct Later {
     file: FileIndex,
@@ -100,18 +107,21 @@ impl Reader {
         })
     }
 
+    /// Where a file's bytes lie. For a large object that hashes its key: a file that stays open keeps the answer.
+    pub fn locate(&self, file: FileIndex) -> Option<Located> {
+        Some(Located { file, span: self.index.view().span(file)? })
+    }
+
     /// Answers `reply.size()` bytes of a file at `offset`, now or later; `buffer` is the calling thread's to reuse.
     pub fn read(
         self: &Arc<Self>,
-        file: FileIndex,
+        located: Located,
         offset: u64,
         ahead: Option<&Mutex<ReadAhead>>,
         buffer: &mut Vec<u8>,
         reply: ReadReply,
     ) {
-        let Some(span) = self.index.view().span(file) else {
-            return reply.error(Errno::STALE);
-        };
+        let Located { file, span } = located;
         let len = u64::from(reply.size()).min(span.size.saturating_sub(offset));
         let chunks = chunks_of_range(span.size, offset, len);
         if chunks.is_empty() {
