@@ -3,6 +3,16 @@
 
 buildah() { command buildah --root "$state/buildah" --runroot "$state/buildah-run" --storage-driver vfs "$@"; }
 
+# Further names of images, by which examples and the chart's defaults call them: there is no registry to pull from.
+aliases() {
+  local version target
+  version=$(sed -n 's/^appVersion: *"\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' "$repository/charts/millrace/Chart.yaml")
+  echo 'registry.test/shell:1 docker.io/library/busybox:1.36'
+  for target in operator cache-worker csi-driver; do
+    echo "registry.test/millrace/$target:dev ghcr.io/millrace/$target:$version"
+  done
+}
+
 # Makes an image of a folder: image_of FOLDER NAME [buildah-config-options...]
 image_of() {
   local folder=$1 name=$2 container
@@ -25,8 +35,8 @@ save_image() { # name
 
 # What is no part of Millrace: the pods' first process, and a shell with the usual commands.
 build_base_images() {
-  mkdir -p "$images"
   local root applet
+  aliases >"$images/aliases"
   rm -rf "$state"/image.*
   root=$(mktemp -d "$state/image.XXXXXX")
   if [ ! -f "$images/pause-1.tar" ]; then
@@ -71,11 +81,10 @@ build_images() {
 
 # Imports archives on the nodes that run: load_images [FILE...]
 load_images() {
-  local node archive
+  local node
   [ $# -gt 0 ] || set -- "$images"/*.tar
+  aliases >"$images/aliases"
   for node in $(nodes); do
-    ! runs "$node" || for archive in "$@"; do
-      in_node "$node" ctr -a "$(node_dir "$node")/containerd.sock" -n k8s.io images import "$archive" >/dev/null
-    done
+    ! runs "$node" || in_node "$node" bash "$here/import-images" "$(node_dir "$node")/containerd.sock" "$images/aliases" "$@"
   done
 }

@@ -121,7 +121,7 @@ mount --bind /run/boot-id /proc/sys/kernel/random/boot_id
 rm -f $dir/containerd.sock
 containerd --config $dir/containerd.toml >>$logs/containerd-$node.log 2>&1 &
 for _ in \$(seq 100); do ctr -a $dir/containerd.sock version >/dev/null 2>&1 && break; sleep 0.1; done
-for archive in $images/*.tar; do [ ! -f "\$archive" ] || ctr -a $dir/containerd.sock -n k8s.io images import "\$archive" >/dev/null; done
+bash $here/import-images $dir/containerd.sock $images/aliases $images/*.tar
 $bin/kube-proxy --kubeconfig=$pki/kube-proxy.kubeconfig --hostname-override=$node --proxy-mode=nftables --cluster-cidr=10.244.0.0/16 \
   --oom-score-adj=0 --conntrack-max-per-core=0 --conntrack-tcp-timeout-established=0 --conntrack-tcp-timeout-close-wait=0 >>$logs/kube-proxy-$node.log 2>&1 &
 while :; do

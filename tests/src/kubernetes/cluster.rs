@@ -66,6 +66,11 @@ impl Cluster {
         Self { objects: Objects::new(client, runtime), paths, _turn: turn }
     }
 
+    /// Installs Millrace, where it is not.
+    pub fn install(&self) {
+        script(&["install"]);
+    }
+
     /// Ends all processes of a node at once, as the loss of power would.
     pub fn crash_node(&self, node: &str) {
         script(&["node", "crash", node]);

@@ -187,7 +187,15 @@ fn resource(kind: Kind<'_>) -> ApiResource {
 }
 
 fn is_of_the_cluster(kind: Kind<'_>) -> bool {
-    let kinds = ["Namespace", "Node", "PersistentVolume", "ClusterRole", "CSIDriver", "CSINode"];
+    let kinds = [
+        "Namespace",
+        "Node",
+        "PersistentVolume",
+        "ClusterRole",
+        "CSIDriver",
+        "CSINode",
+        "CustomResourceDefinition",
+    ];
     kinds.iter().any(|name| kind.rsplit('/').next() == Some(name))
 }
 
