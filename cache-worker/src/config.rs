@@ -6,8 +6,9 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use millrace_api::dataset::sizes::ByteSize;
-use millrace_api::keys::{Key, ParseKey};
+use millrace_api::keys::Key;
 use millrace_api::placement::MAX_WORKER_NAME_BYTES;
+use millrace_daemon::files::{ReadKey, read_key};
 use millrace_daemon::logging::LogArgs;
 use millrace_store::{Eviction, Medium, TierConfig};
 
@@ -124,21 +125,13 @@ pub enum ConfigError {
         /// The argument.
         name: String,
     },
-    /// A key file cannot be read.
-    #[error("read key file {path:?}")]
-    ReadKey {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: std::io::Error,
-    },
-    /// A key file holds no key.
-    #[error("key file {path:?}")]
-    ParseKey {
-        /// The file.
-        path: PathBuf,
+    /// A key file is missing, or holds no key.
+    #[error("read {argument}")]
+    Key {
+        /// The argument that names it.
+        argument: &'static str,
         /// What is wrong.
-        source: ParseKey,
+        source: ReadKey,
     },
 }
 
@@ -197,8 +190,8 @@ impl Config {
             control_address: args.control_address,
             admin_address: args.admin_address,
             addresses_file: args.addresses_file.clone(),
-            data_key: read_key(&args.data_key_file)?,
-            control_key: read_key(&args.control_key_file)?,
+            data_key: key("--data-key-file", &args.data_key_file)?,
+            control_key: key("--control-key-file", &args.control_key_file)?,
             state_dir: args.state_dir.clone(),
             tiers: args.tiers.iter().map(|tier| tier.0.clone()).collect(),
             eviction: match args.eviction {
@@ -250,10 +243,8 @@ impl FromStr for Tier {
     }
 }
 
-fn read_key(path: &Path) -> Result<Key, ConfigError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| ConfigError::ReadKey { path: path.to_owned(), source })?;
-    Key::from_hex(&text).map_err(|source| ConfigError::ParseKey { path: path.to_owned(), source })
+fn key(argument: &'static str, path: &Path) -> Result<Key, ConfigError> {
+    read_key(path).map_err(|source| ConfigError::Key { argument, source })
 }
 
 #[cfg(test)]
@@ -292,8 +283,9 @@ mod tests {
         };
         assert_eq!(parse("w-0", &key).unwrap().memory_tier_bytes(), 1 << 30);
         assert!(matches!(parse("W 0", &key), Err(ConfigError::Name { .. })));
-        assert!(matches!(parse("w", &dir.path().join("none")), Err(ConfigError::ReadKey { .. })));
+        let missing = parse("w", &dir.path().join("none")).unwrap_err();
+        assert!(matches!(missing, ConfigError::Key { argument: "--data-key-file", .. }));
         std::fs::write(&key, "short").unwrap();
-        assert!(matches!(parse("w", &key), Err(ConfigError::ParseKey { .. })));
+        assert!(matches!(parse("w", &key), Err(ConfigError::Key { .. })));
     }
 }

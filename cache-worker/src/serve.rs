@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use millrace_daemon::admin::{Admin, AdminError, AdminPort, BuildInfo};
+use millrace_daemon::files::write_atomically;
 use millrace_daemon::open_files::{self, OpenFilesError};
 use millrace_daemon::readiness::Readiness;
 use millrace_daemon::shutdown::{ShutdownError, Tasks};
@@ -174,7 +175,7 @@ async fn bind(port: &'static str, address: SocketAddr) -> Result<TcpListener, Se
 }
 
 impl Addresses {
-    /// Writes the file beside its place and renames it: a reader finds all of it.
+    /// Tells whoever composed this worker.
     fn write(&self, path: &std::path::Path) -> Result<(), Serve> {
         let text = serde_json::json!({
             "data": self.data.to_string(),
@@ -182,9 +183,7 @@ impl Addresses {
             "admin": self.admin.to_string(),
             "pid": std::process::id(),
         });
-        let new = path.with_extension("new");
-        std::fs::write(&new, text.to_string())
-            .and_then(|()| std::fs::rename(&new, path))
+        write_atomically(path, text.to_string().as_bytes())
             .map_err(|source| Serve::Addresses { path: path.to_owned(), source })
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use millrace_api::ids::VersionId;
 use millrace_daemon::admin::{Admin, AdminPort, BuildInfo};
+use millrace_daemon::files::write_atomically;
 use millrace_daemon::readiness::Readiness;
 use millrace_daemon::shutdown::Tasks;
 use millrace_daemon::{open_files, process_metrics};
@@ -19,6 +20,7 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::time::Instant;
 
+use crate::announce;
 use crate::config::mount::{Config, NodeStore};
 use crate::dataset_fs::DatasetFs;
 use crate::members;
@@ -64,17 +66,10 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let (token, content) = (tasks.token(), Admin { registry: registry.clone(), readiness, build });
     tasks.spawn_essential("admin port", async move { Ok(admin.serve(content, token).await?) });
 
-    let client = Client::new(ClientConfig {
-        key: config.data_key.clone(),
-        name: client_name(&config.dataset),
-        membership: config.membership.clone(),
-        connections_per_worker: DEFAULT_CONNECTIONS,
-        timing: Timing::default(),
-    });
-    tasks.spawn(
-        "membership file",
-        members::follow(config.membership_file.clone(), client.clone(), tasks.token()),
-    );
+    let client = find_workers(&config).await?;
+    if let Some(path) = config.membership_file.clone() {
+        tasks.spawn("membership file", members::follow(path, client.clone(), tasks.token()));
+    }
     let mark = ServingMark::leave(&config.index_dir)
         .with_context(|| format!("use --index-dir {:?}", config.index_dir))?;
     let index = Arc::new(open_index(&client, &config, mark.is_after_death()).await?);
@@ -86,7 +81,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let reader = Reader::new(ReaderConfig {
         index: index.clone(),
         store,
-        client,
+        client: client.clone(),
         deadline: config.read_deadline,
         ahead_bytes: AHEAD_BYTES,
         keep_bytes: KEEP_BYTES,
@@ -97,10 +92,14 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let (mount, running) = mount(&config, file_system).await?;
     *session.lock() = Some(running);
     mounted.met();
+    if let Some(node) = config.node_name.clone() {
+        let follow = announce::follow(client, node, config.version, config.pods_file.clone(), tasks.token());
+        tasks.spawn("announcement", follow);
+    }
     tracing::info!(dataset = config.dataset, version = %config.version, mount_point = %config.mount_point.display(), "mounted");
     if let Some(path) = &config.addresses_file {
         let content = serde_json::json!({ "admin": admin_address.to_string(), "pid": std::process::id() });
-        write_atomically(path, &content.to_string())
+        write_atomically(path, content.to_string().as_bytes())
             .with_context(|| format!("write --addresses-file {path:?}"))?;
     }
 
@@ -128,10 +127,26 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     Ok(stopped?)
 }
 
+/// A client of the workers that the file names, or else of those that their service tells of.
+async fn find_workers(config: &Config) -> anyhow::Result<Client> {
+    let client = ClientConfig {
+        key: config.data_key.clone(),
+        name: client_name(config),
+        membership: config.membership.clone(),
+        connections_per_worker: DEFAULT_CONNECTIONS,
+        timing: Timing::default(),
+    };
+    Ok(match &config.workers_service {
+        Some(service) => Client::bootstrap(client, service, Instant::now() + config.read_deadline).await?,
+        None => Client::new(client),
+    })
+}
+
 /// Who connects, as the workers log it.
-fn client_name(dataset: &str) -> String {
-    let node = std::env::var("MILLRACE_NODE").or_else(|_| std::env::var("HOSTNAME")).unwrap_or_default();
-    format!("mount/{dataset}@{node}#{}", std::process::id())
+fn client_name(config: &Config) -> String {
+    let by_environment = || std::env::var("MILLRACE_NODE").or_else(|_| std::env::var("HOSTNAME")).ok();
+    let node = config.node_name.clone().or_else(by_environment).unwrap_or_default();
+    format!("mount/{}@{node}#{}", config.dataset, std::process::id())
 }
 
 /// Opens the index from the folder, or fetches it from the workers first.
@@ -203,10 +218,4 @@ fn unmount(mount: Mount, running: Option<Running>) -> anyhow::Result<()> {
         running.join();
     }
     Ok(())
-}
-
-fn write_atomically(path: &Path, content: &str) -> std::io::Result<()> {
-    let partial = path.with_extension("partial");
-    std::fs::write(&partial, content)?;
-    std::fs::rename(&partial, path)
 }

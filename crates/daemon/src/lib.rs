@@ -1,6 +1,7 @@
-//! What every long-running Millrace process does alike: logging, admin port, shutdown, memory limits.
+//! What every long-running Millrace process does alike: logging, admin port, shutdown, memory limits, small files.
 
 pub mod admin;
+pub mod files;
 pub mod logging;
 pub mod memory;
 pub mod open_files;

@@ -7,8 +7,10 @@ use std::time::Duration;
 use clap::Args;
 use millrace_api::dataset::sizes::ByteSize;
 use millrace_api::ids::{ParseId, VersionId};
-use millrace_api::keys::{Key, ParseKey};
+use millrace_api::keys::Key;
+use millrace_api::mount::MAX_SUBDOMAIN_BYTES;
 use millrace_api::placement::Membership;
+use millrace_daemon::files::{ReadKey, read_key};
 use millrace_daemon::logging::LogArgs;
 
 use crate::dataset_fs::Ownership;
@@ -29,8 +31,23 @@ pub struct MountArgs {
     #[arg(long, value_name = "DIR")]
     pub mount_point: PathBuf,
     /// File with the workers; read again when it changes.
-    #[arg(long, env = "MILLRACE_MEMBERSHIP_FILE", value_name = "FILE")]
-    pub membership_file: PathBuf,
+    #[arg(
+        long,
+        env = "MILLRACE_MEMBERSHIP_FILE",
+        value_name = "FILE",
+        required_unless_present = "workers_service"
+    )]
+    pub membership_file: Option<PathBuf>,
+    /// Service of the workers' data ports: all its addresses are asked who serves the dataset, at the start where no file
+    /// tells, and whenever no worker can be reached.
+    #[arg(long, env = "MILLRACE_WORKERS_SERVICE", value_name = "HOST:PORT")]
+    pub workers_service: Option<String>,
+    /// Name of this node: tells the workers that the dataset is mounted here, and for which pods.
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// File with the pods that use the mount, JSON [{"namespace", "name", "uid"}]; read again when it changes.
+    #[arg(long, value_name = "FILE", requires = "node_name")]
+    pub pods_file: Option<PathBuf>,
     /// File with the data key, 64 hexadecimal digits.
     #[arg(long, env = "MILLRACE_DATA_KEY_FILE", value_name = "FILE")]
     pub data_key_file: PathBuf,
@@ -91,13 +108,17 @@ pub enum ConfigError {
         /// The system's answer.
         source: std::io::Error,
     },
-    /// The key file holds no key.
-    #[error("--data-key-file {path:?}")]
-    ParseKey {
-        /// The file.
-        path: PathBuf,
+    /// The key file is missing, or holds no key.
+    #[error("--data-key-file")]
+    Key {
         /// What is wrong.
-        source: ParseKey,
+        source: ReadKey,
+    },
+    /// The node's name cannot be one.
+    #[error("--node-name {name:?}: give 1 to {MAX_SUBDOMAIN_BYTES} bytes, as in a Node's name")]
+    NodeName {
+        /// The refused name.
+        name: String,
     },
     /// The membership file holds no membership.
     #[error(
@@ -130,9 +151,15 @@ pub struct Config {
     /// Where to mount.
     pub mount_point: PathBuf,
     /// File with the workers.
-    pub membership_file: PathBuf,
-    /// The workers to start with.
+    pub membership_file: Option<PathBuf>,
+    /// The workers to start with; none where there is no file.
     pub membership: Membership,
+    /// Where to ask for them, `host:port`.
+    pub workers_service: Option<String>,
+    /// Name of this node, where the workers are to know of the mount.
+    pub node_name: Option<String>,
+    /// File with the pods that use the mount.
+    pub pods_file: Option<PathBuf>,
     /// Key of the data port.
     pub data_key: Key,
     /// Folder for indexes.
@@ -159,13 +186,21 @@ impl Config {
     pub fn from_args(args: &MountArgs) -> Result<Self, ConfigError> {
         let quota_bytes = args.node_store_quota.bytes();
         let node_store = args.node_store.clone().filter(|_| quota_bytes > 0);
+        let is_name = |name: &String| (1..=MAX_SUBDOMAIN_BYTES).contains(&name.len());
+        if let Some(name) = args.node_name.clone().filter(|name| !is_name(name)) {
+            return Err(ConfigError::NodeName { name });
+        }
+        let membership = args.membership_file.as_deref().map(read_membership).transpose()?;
         Ok(Self {
             dataset: args.dataset.clone(),
             version: args.version.parse().map_err(|source| ConfigError::Version { source })?,
             mount_point: args.mount_point.clone(),
             membership_file: args.membership_file.clone(),
-            membership: read_membership(&args.membership_file)?,
-            data_key: read_key(&args.data_key_file)?,
+            membership: membership.unwrap_or_default(),
+            workers_service: args.workers_service.clone(),
+            node_name: args.node_name.clone(),
+            pods_file: args.pods_file.clone(),
+            data_key: read_key(&args.data_key_file).map_err(|source| ConfigError::Key { source })?,
             index_dir: args.index_dir.clone(),
             node_store: node_store.map(|dir| NodeStore { dir, quota_bytes }),
             ownership: Ownership {
@@ -188,11 +223,6 @@ fn read_file(argument: &'static str, path: &Path) -> Result<String, ConfigError>
         path: path.to_owned(),
         source,
     })
-}
-
-fn read_key(path: &Path) -> Result<Key, ConfigError> {
-    Key::from_hex(&read_file("--data-key-file", path)?)
-        .map_err(|source| ConfigError::ParseKey { path: path.to_owned(), source })
 }
 
 /// Reads a membership file.
@@ -219,9 +249,24 @@ mod tests {
     use crate::config::Cli;
 
     fn parse(change: &[&str]) -> Result<Cli, clap::Error> {
+        parse_with(&["--membership-file", "/f"], change)
+    }
+
+    fn parse_with(workers: &[&str], change: &[&str]) -> Result<Cli, clap::Error> {
         let base = ["csi-driver", "mount", "--dataset", "d", "--version", "ab", "--mount-point", "/m"];
-        let files = ["--membership-file", "/f", "--data-key-file", "/k", "--index-dir", "/i"];
-        Cli::try_parse_from(base.iter().chain(&files).chain(change))
+        let files = ["--data-key-file", "/k", "--index-dir", "/i"];
+        Cli::try_parse_from(base.iter().chain(&files).chain(workers).chain(change))
+    }
+
+    #[test]
+    fn the_workers_are_told_by_a_file_or_a_service_or_both() {
+        let service = ["--workers-service", "imagenet.vision.svc:7420"];
+        assert!(parse_with(&service, &[]).is_ok() && parse(&service).is_ok());
+        let error = parse_with(&[], &[]).unwrap_err().to_string();
+        assert!(error.contains("--membership-file"), "{error}");
+        let error = parse(&["--pods-file", "/p"]).unwrap_err().to_string();
+        assert!(error.contains("--node-name"), "{error}");
+        assert!(parse(&["--pods-file", "/p", "--node-name", "node-7"]).is_ok());
     }
 
     #[test]
