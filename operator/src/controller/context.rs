@@ -1,0 +1,98 @@
+//! What does a reconcile have at hand?
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::runtime::events::Recorder;
+use kube::runtime::reflector::Store;
+use millrace_api::dataset::status::DatasetStatus;
+use millrace_api::keys::Key;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::apply::Writer;
+use crate::build::WorkerImage;
+use crate::metrics::Metrics;
+use crate::workers::fleet::Fleets;
+
+/// What watches have brought. Objects that carry our label, and no others.
+#[derive(Clone)]
+pub struct Stores {
+    /// StatefulSets.
+    pub stateful_sets: Store<StatefulSet>,
+    /// Services.
+    pub services: Store<Service>,
+    /// PodDisruptionBudgets.
+    pub budgets: Store<PodDisruptionBudget>,
+    /// PersistentVolumeClaims.
+    pub claims: Store<PersistentVolumeClaim>,
+    /// PersistentVolumes.
+    pub volumes: Store<PersistentVolume>,
+    /// Workers' pods.
+    pub pods: Store<Pod>,
+}
+
+/// What a reconcile has at hand.
+pub struct Context {
+    /// What watches have brought.
+    pub stores: Stores,
+    /// Writes, with the lease.
+    pub writer: Writer,
+    /// The workers.
+    pub fleets: Fleets,
+    /// How workers' pods are made.
+    pub image: WorkerImage,
+    /// The key that all others are derived from.
+    pub master: Key,
+    /// Events.
+    pub recorder: Recorder,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// What is remembered of each Dataset, by UID; lost with the lease.
+    pub memories: Mutex<HashMap<String, Memory>>,
+}
+
+/// What is remembered of a Dataset between reconciles. Without it more is written than need be, and nothing goes wrong.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    /// Whether its Secrets were made, or found, by this operator.
+    pub has_secrets: bool,
+    /// The status as it was written last: what the watch has brought may be older.
+    pub told: Option<DatasetStatus>,
+    /// When the status was written last.
+    pub status_written: Option<Instant>,
+    /// Workers' pods, by UID, for which the Secrets were made again.
+    pub helped_pods: HashSet<String>,
+    /// Since when it waits for its worker pods to be made.
+    pub waiting_since: Option<Instant>,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("image", &self.image)
+            .field("fleets", &self.fleets)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// What is remembered of a Dataset.
+    pub fn memory(&self, uid: &str) -> Memory {
+        self.memories.lock().get(uid).cloned().unwrap_or_default()
+    }
+
+    /// Remembers something of a Dataset.
+    pub fn remember(&self, uid: &str, change: impl FnOnce(&mut Memory)) {
+        change(self.memories.lock().entry(uid.to_owned()).or_default());
+    }
+
+    /// Forgets a Dataset that is gone.
+    pub fn forget(&self, uid: &str) {
+        self.memories.lock().remove(uid);
+        self.fleets.forget(uid);
+    }
+}

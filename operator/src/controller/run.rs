@@ -1,0 +1,219 @@
+//! What makes a Dataset be reconciled? A change of it, of anything that we made for it, of what its workers say, or of time.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::api::Api;
+use kube::runtime::controller::{Action, Config};
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::{Controller, WatchStreamExt as _, watcher};
+use kube::{Client, Resource, ResourceExt as _};
+use millrace_api::dataset::spec::Dataset;
+use millrace_api::keys::Key;
+use millrace_api::names;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::apply::Writer;
+use super::cleanup;
+use super::context::{Context, Stores};
+use super::error::ReconcileError;
+use super::reconcile::reconcile;
+use crate::build::WorkerImage;
+use crate::consumers::missing_keys::MissingKeys;
+use crate::consumers::{self, Consumers};
+use crate::lease::Held;
+use crate::metrics::Metrics;
+use crate::workers::fleet::Fleets;
+
+/// Datasets that are reconciled at once.
+const CONCURRENCY: u16 = 16;
+
+/// Changes that come within this are one: the StatefulSet, its pods and a worker change together.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+
+/// Triggers of workers that may wait: with more, one of the same Dataset waits already.
+const MAX_TRIGGERS: usize = 1024;
+
+/// Missing Secrets that may wait; kubelet tells of each again.
+const MAX_MISSING_KEYS: usize = 256;
+
+/// What the controller is run with.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Name of this operator, for events.
+    pub instance: String,
+    /// How workers' pods are made.
+    pub image: WorkerImage,
+    /// The key that all others are derived from.
+    pub master: Key,
+    /// Whether we may write.
+    pub held: Held,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+}
+
+type Touched<K> = std::pin::Pin<Box<dyn Stream<Item = Result<K, watcher::Error>> + Send>>;
+
+/// Reconciles until `stop`, and ends all connections to workers.
+pub async fn run(client: Client, setup: Setup, stop: CancellationToken) {
+    let (triggers, mut triggered) = mpsc::channel(MAX_TRIGGERS);
+    let fleets = Fleets::new(triggers.clone(), stop.child_token());
+    let held = setup.held.clone();
+    let managed = watcher::Config::default().labels(names::MANAGED_SELECTOR);
+    let workers =
+        format!("{},{}={}", names::MANAGED_SELECTOR, names::COMPONENT_LABEL, names::WORKER_COMPONENT);
+    let (datasets, dataset_changes) = watched::<Dataset>(&client, watcher::Config::default());
+    let (stateful_sets, stateful_set_changes) = watched(&client, managed.clone());
+    let (services, service_changes) = watched(&client, managed.clone());
+    let (budgets, budget_changes) = watched(&client, managed.clone());
+    let (claims, claim_changes) = watched(&client, managed.clone());
+    let (volumes, volume_changes) = watched(&client, managed);
+    let (pods, pod_changes) = watched(&client, watcher::Config::default().labels(&workers));
+    let stores = Stores { stateful_sets, services, budgets, claims, volumes, pods };
+    let reporter =
+        Reporter { controller: "millrace-operator".into(), instance: Some(setup.instance.clone()) };
+    let context = Arc::new(Context {
+        stores,
+        writer: Writer::new(client.clone(), setup.held),
+        fleets: fleets.clone(),
+        image: setup.image,
+        master: setup.master,
+        recorder: Recorder::new(client.clone(), reporter),
+        metrics: Arc::clone(&setup.metrics),
+        memories: parking_lot::Mutex::default(),
+    });
+    sweep(&context).await;
+    let (missing_keys, missed) = mpsc::channel(MAX_MISSING_KEYS);
+    let consumers = Consumers { client, recorder: context.recorder.clone(), lease: held, missing_keys };
+    let beside = async {
+        tokio::join!(
+            consumers::run(consumers, stop.clone()),
+            make_keys_again(missed, &datasets, &context, triggers, stop.clone())
+        );
+    };
+    let from_workers = futures::stream::poll_fn(move |cx| triggered.poll_recv(cx));
+    let all = datasets.clone();
+    let controller = Controller::for_stream(dataset_changes, datasets.clone())
+        .with_config(Config::default().concurrency(CONCURRENCY).debounce(DEBOUNCE))
+        .watches_stream(stateful_set_changes, owner_of)
+        .watches_stream(service_changes, owner_of)
+        .watches_stream(budget_changes, owner_of)
+        .watches_stream(claim_changes, owner_of)
+        .watches_stream(volume_changes, owner_of_volume)
+        .watches_stream(pod_changes, owner_of)
+        .reconcile_on(from_workers)
+        .graceful_shutdown_on(stop.clone().cancelled_owned())
+        .run(counted, |_, error, _| error.action(), Arc::clone(&context));
+    let reconciled = controller.for_each(|result| {
+        context.metrics.workers.set(i64::try_from(context.fleets.connected()).unwrap_or(i64::MAX));
+        context.metrics.datasets.set(i64::try_from(all.len()).unwrap_or(i64::MAX));
+        if let Err(error) = result {
+            log(&error);
+        }
+        std::future::ready(())
+    });
+    tokio::join!(reconciled, beside);
+    fleets.ended().await;
+}
+
+/// Has the Secrets of a Dataset made again where a pod has found one missing.
+async fn make_keys_again(
+    mut missed: mpsc::Receiver<MissingKeys>,
+    datasets: &Store<Dataset>,
+    context: &Context,
+    triggers: mpsc::Sender<ObjectRef<Dataset>>,
+    stop: CancellationToken,
+) {
+    loop {
+        let missing = tokio::select! {
+            missing = missed.recv() => missing,
+            () = stop.cancelled() => return,
+        };
+        let Some(MissingKeys { namespace, dataset }) = missing else { return };
+        let object = ObjectRef::<Dataset>::new(&dataset).within(&namespace);
+        let Some(uid) = datasets.get(&object).and_then(|dataset| dataset.uid()) else { continue };
+        context.remember(&uid, |memory| memory.has_secrets = false);
+        // A full channel has a trigger of each Dataset many times over.
+        let _ = triggers.try_send(object);
+    }
+}
+
+/// A watch, and the store that it fills.
+fn watched<K>(client: &Client, config: watcher::Config) -> (Store<K>, Touched<K>)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Eq + Hash,
+{
+    let (store, writer) = reflector::store();
+    let changes =
+        watcher(Api::<K>::all(client.clone()), config).default_backoff().reflect(writer).touched_objects();
+    (store, changes.boxed())
+}
+
+fn owner_of<K: Resource>(object: K) -> Option<ObjectRef<Dataset>> {
+    let name = object.labels().get(names::DATASET_LABEL)?.clone();
+    Some(ObjectRef::new(&name).within(&object.namespace()?))
+}
+
+fn owner_of_volume(volume: PersistentVolume) -> Option<ObjectRef<Dataset>> {
+    let name = volume.labels().get(names::DATASET_LABEL)?.clone();
+    let namespace = volume.spec?.claim_ref?.namespace?;
+    Some(ObjectRef::new(&name).within(&namespace))
+}
+
+async fn sweep(context: &Context) {
+    match cleanup::sweep(context).await {
+        Ok(0) => {}
+        Ok(count) => tracing::info!(count, "what belonged to no Dataset was removed"),
+        Err(error) => tracing::warn!(error = error.text(), "not looked for what belongs to no Dataset"),
+    }
+}
+
+async fn counted(dataset: Arc<Dataset>, context: Arc<Context>) -> Result<Action, ReconcileError> {
+    // Once filled they stay so; before, nothing of a Dataset would seem to be there.
+    let stores = &context.stores;
+    let filled = async {
+        // A writer is dropped only with the controller.
+        let _ = stores.stateful_sets.wait_until_ready().await;
+        let _ = stores.services.wait_until_ready().await;
+        let _ = stores.budgets.wait_until_ready().await;
+        let _ = stores.claims.wait_until_ready().await;
+        let _ = stores.volumes.wait_until_ready().await;
+        let _ = stores.pods.wait_until_ready().await;
+    };
+    filled.await;
+    let metrics = Arc::clone(&context.metrics);
+    metrics.reconciles.inc();
+    let timer = metrics.duration.start_timer();
+    let result = reconcile(dataset, context).await;
+    timer.observe_duration();
+    if let Err(error) = &result {
+        metrics.failures.with_label_values(&[error.label()]).inc();
+    }
+    result
+}
+
+fn log(error: &kube::runtime::controller::Error<ReconcileError, watcher::Error>) {
+    use kube::runtime::controller::Error;
+    match error {
+        Error::ReconcilerFailed(ReconcileError::Write(super::apply::Write::NotLeader), _) => {}
+        Error::ReconcilerFailed(error, object) => {
+            tracing::warn!(
+                dataset = object.name,
+                namespace = object.namespace,
+                error = error.text(),
+                "not reconciled"
+            );
+        }
+        // It was deleted while it waited for its turn.
+        Error::ObjectNotFound(_) => {}
+        error => tracing::warn!(error = %error, "watch interrupted"),
+    }
+}

@@ -1,0 +1,162 @@
+//! What are the workers of a Dataset to do, and what has one of them not been told yet? Pure.
+
+use millrace_api::placement::Membership;
+use millrace_control::proto;
+
+/// Versions that a worker takes at once.
+const MAX_VERSIONS: usize = 16;
+
+/// What every worker of a Dataset is to do.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Orders {
+    /// Who serves; epoch 0: nothing is said yet.
+    pub membership: Membership,
+    /// The version to show, and how; none: there is no version yet.
+    pub version: Option<Show>,
+    /// What to load ahead.
+    pub warm_up: Warm,
+}
+
+/// The version that new mounts get.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Show {
+    /// Its id.
+    pub version: String,
+    /// Where its objects are.
+    pub sources: Vec<proto::Source>,
+    /// How nodes mount it.
+    pub mount: proto::MountSettings,
+}
+
+/// What to load ahead.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Warm {
+    /// Nothing is said: what runs goes on.
+    #[default]
+    Leave,
+    /// Nothing: what runs is stopped.
+    Stop,
+    /// These paths. Another id is another order, even of the same paths.
+    Load {
+        /// Of the order.
+        id: String,
+        /// Files and folders of the mount.
+        paths: Vec<String>,
+    },
+}
+
+/// What one worker was told since the connection began.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Told {
+    /// The latest epoch that it was told of, or said.
+    pub epoch: u64,
+    /// The last request to use versions that it took.
+    pub used: Option<proto::UseVersionsRequest>,
+    /// Version and order of the warm-up that it took.
+    pub warmed: Option<(String, Warm)>,
+}
+
+/// The request to use versions that this worker must have taken: the one to show, and those that mounts connected to it show.
+pub fn use_request(orders: &Orders, status: &proto::WorkerStatus) -> Option<proto::UseVersionsRequest> {
+    let show = orders.version.as_ref()?;
+    let mut versions = vec![show.version.clone()];
+    for session in &status.sessions {
+        if versions.len() < MAX_VERSIONS && !versions.contains(&session.version) {
+            versions.push(session.version.clone());
+        }
+    }
+    Some(proto::UseVersionsRequest {
+        versions,
+        sources: show.sources.clone(),
+        mount: Some(show.mount.clone()),
+    })
+}
+
+/// The warm-up order that this worker can take now and has not taken.
+pub fn warm_request(
+    orders: &Orders,
+    status: &proto::WorkerStatus,
+    told: &Told,
+) -> Option<proto::WarmRequest> {
+    use proto::warm_request::Action;
+    let version = &orders.version.as_ref()?.version;
+    let known = status.versions.iter().find(|known| known.version == *version && known.index_ready)?;
+    if told.warmed.as_ref().is_some_and(|(of, order)| of == version && *order == orders.warm_up) {
+        return None;
+    }
+    let is_running = known.warm_up.as_ref().is_some_and(|now| now.state() == proto::WarmUpState::Running);
+    match &orders.warm_up {
+        Warm::Leave => None,
+        Warm::Stop if is_running => Some(proto::WarmRequest {
+            action: Action::Cancel.into(),
+            version: version.clone(),
+            paths: Vec::new(),
+        }),
+        Warm::Stop => None,
+        Warm::Load { paths, .. } => Some(proto::WarmRequest {
+            action: Action::Start.into(),
+            version: version.clone(),
+            paths: paths.clone(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn orders(warm_up: Warm) -> Orders {
+        let show = Show { version: "v2".into(), sources: Vec::new(), mount: proto::MountSettings::default() };
+        Orders { membership: Membership::default(), version: Some(show), warm_up }
+    }
+
+    fn status(is_ready: bool, state: proto::WarmUpState, mounted: &[&str]) -> proto::WorkerStatus {
+        let warm_up = proto::WarmUp { state: state.into(), ..Default::default() };
+        let version = proto::VersionStatus {
+            version: "v2".into(),
+            index_ready: is_ready,
+            warm_up: Some(warm_up),
+            ..Default::default()
+        };
+        let session =
+            |version: &&str| proto::Session { version: (*version).to_owned(), ..Default::default() };
+        proto::WorkerStatus {
+            versions: vec![version],
+            sessions: mounted.iter().map(session).collect(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn versions_that_are_mounted_stay_in_use_after_the_newest() {
+        let status = status(true, proto::WarmUpState::Idle, &["v1", "v2", "v1"]);
+        assert_eq!(use_request(&orders(Warm::Leave), &status).unwrap().versions, ["v2", "v1"]);
+        assert_eq!(use_request(&Orders::default(), &status), None);
+    }
+
+    #[test]
+    fn a_warm_up_is_ordered_once_and_only_with_the_index() {
+        let load = |id: &str| Warm::Load { id: id.into(), paths: vec!["/".into()] };
+        let (ready, not_ready) =
+            (status(true, proto::WarmUpState::Idle, &[]), status(false, proto::WarmUpState::Idle, &[]));
+        let orders = orders(load("a"));
+        let mut told = Told::default();
+        assert_eq!(warm_request(&orders, &not_ready, &told), None);
+        assert!(warm_request(&orders, &ready, &told).is_some());
+        told.warmed = Some(("v2".into(), load("a")));
+        assert_eq!(warm_request(&orders, &ready, &told), None);
+        told.warmed = Some(("v2".into(), load("b")));
+        assert!(warm_request(&orders, &ready, &told).is_some());
+    }
+
+    #[test]
+    fn only_a_warm_up_that_runs_is_stopped() {
+        let told = Told::default();
+        let running = status(true, proto::WarmUpState::Running, &[]);
+        let request = warm_request(&orders(Warm::Stop), &running, &told).unwrap();
+        assert_eq!(request.action(), proto::warm_request::Action::Cancel);
+        let done = status(true, proto::WarmUpState::Done, &[]);
+        assert_eq!(warm_request(&orders(Warm::Stop), &done, &told), None);
+        assert_eq!(warm_request(&orders(Warm::Leave), &running, &told), None);
+    }
+}
