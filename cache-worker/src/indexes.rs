@@ -24,7 +24,8 @@ pub enum InstallIndex {
     CutOff,
 }
 
-/// Opens the installed index of a version, and reads all of it where that is asked for; `None` where there is none.
+/// Opens the installed index of a version, and reads all of it where that is asked for or quick; `None` where there is
+/// none.
 ///
 /// # Errors
 /// It is there and cannot be used.
@@ -34,7 +35,7 @@ pub fn open(dir: &Path, id: VersionId, verifies: bool) -> Result<Option<IndexFil
         Err(UseIndex::Absent { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
-    if verifies {
+    if verifies || index.is_quick_to_verify() {
         index.verify()?;
     }
     Ok(Some(index))

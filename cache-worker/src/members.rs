@@ -29,6 +29,13 @@ impl Members {
         Arc::clone(&self.current.borrow())
     }
 
+    /// The membership in use without this worker: whom it may ask.
+    pub fn others(&self) -> Membership {
+        let current = self.current();
+        let others = current.workers.iter().filter(|worker| worker.name != self.name);
+        Membership { epoch: current.epoch, workers: others.cloned().collect() }
+    }
+
     /// Follows the membership.
     pub fn watch(&self) -> watch::Receiver<Arc<Membership>> {
         self.current.subscribe()

@@ -1,10 +1,12 @@
 //! What is a worker made of, and which versions does it serve?
 
+mod index;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use millrace_api::ids::VersionId;
 use millrace_api::index::{FileIndex, PackIndex};
@@ -16,16 +18,13 @@ use millrace_daemon::shutdown::Tasks;
 use millrace_store::serving_mark::ServingMark;
 use millrace_store::{Limits, OpenStore, Store, StoreConfig};
 use millrace_transport::ServerCounters;
-use millrace_transport::client::{Client, ClientConfig, Timing};
 use millrace_transport::server::Sessions;
 use parking_lot::Mutex;
 use prometheus::Registry;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cached::CachedCounts;
 use crate::config::Config;
-use crate::control::with_causes;
 use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::origin::Origin;
@@ -47,12 +46,6 @@ const MAX_CHUNK_MEMORY: u64 = 64 << 20;
 
 /// Most versions in use: the one shown, its successor, and those that old mounts still read.
 pub const MAX_VERSIONS: usize = 16;
-
-/// How long one try to get an index from the peers takes; there is always another.
-const INDEX_DEADLINE: Duration = Duration::from_secs(60);
-
-/// Between two tries.
-const INDEX_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a worker could not start.
 #[derive(Debug, thiserror::Error)]
@@ -385,77 +378,6 @@ impl Worker {
         for id in self.in_use() {
             self.open_index(id);
         }
-        Ok(())
-    }
-
-    /// Serves a version from the index folder; false where it is not there, or not sound.
-    fn open_index(self: &Arc<Self>, id: VersionId) -> bool {
-        match crate::indexes::open(&self.index_dir, id, self.mark.is_after_death()) {
-            Ok(Some(index)) => {
-                self.serve(Version::new(id, index));
-                true
-            }
-            Ok(None) => false,
-            Err(error) => {
-                tracing::warn!(version = %id, error = %error, "index is fetched again");
-                crate::indexes::remove(&self.index_dir, id);
-                false
-            }
-        }
-    }
-
-    /// Gets the index of a version in use from a peer, however long that takes.
-    fn fetch_index(self: &Arc<Self>, id: VersionId) {
-        if self.versions.get(&id).is_some() || self.fetching.lock().insert(id, String::new()).is_some() {
-            return;
-        }
-        let worker = Arc::clone(self);
-        let stop = self.tasks.token();
-        self.tasks.spawn("fetch-index", async move {
-            tokio::select! {
-                () = worker.fetch_index_until_there(id) => {}
-                () = stop.cancelled() => {}
-            }
-        });
-    }
-
-    async fn fetch_index_until_there(self: &Arc<Self>, id: VersionId) {
-        while self.in_use().contains(&id) && self.versions.get(&id).is_none() {
-            if let Err(trouble) = self.try_fetch_index(id).await {
-                let before = self.fetching.lock().insert(id, trouble.clone());
-                let is_news = before.is_none_or(|before| before != trouble);
-                if is_news {
-                    tracing::info!(version = %id, trouble, "index not fetched yet");
-                }
-                tokio::time::sleep(INDEX_PAUSE).await;
-            }
-        }
-        self.fetching.lock().remove(&id);
-    }
-
-    async fn try_fetch_index(self: &Arc<Self>, id: VersionId) -> Result<(), String> {
-        let current = self.members.current();
-        let others = current.workers.iter().filter(|worker| worker.name != self.members.name());
-        let membership = Membership { epoch: current.epoch, workers: others.cloned().collect() };
-        if membership.workers.is_empty() {
-            return Err("no other worker is known".to_owned());
-        }
-        let name = self.members.name().to_owned();
-        let client = Client::new(ClientConfig {
-            key: self.data_key.clone(),
-            name,
-            membership,
-            connections_per_worker: 1,
-            timing: Timing::default(),
-        });
-        let folder =
-            tempfile::tempdir_in(&self.index_dir).map_err(|error| format!("make a folder: {error}"))?;
-        let path = folder.path().join("index");
-        let fetched = client.fetch_index(id, &path, Instant::now() + INDEX_DEADLINE).await;
-        fetched.map_err(|error| with_causes(&error))?;
-        let index =
-            crate::indexes::install(&self.index_dir, &path, id).await.map_err(|error| with_causes(&error))?;
-        self.serve(Version::new(id, index));
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use millrace_s3_server::outage::OutageMode;
 use millrace_s3_server::target::Operation;
 use tokio::time::Instant;
 
-use crate::cluster::{Cluster, MIB, Running, body, config, until};
+use crate::cluster::{Cluster, MIB, Running, body, config, membership, until};
 
 fn pack() -> InMemory {
     (0..9)
@@ -154,6 +154,49 @@ async fn an_index_damaged_under_a_killed_worker_is_fetched_again_from_a_peer() {
     drop(served);
     again.stop().await;
     for running in workers {
+        running.stop().await;
+    }
+    s3.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_that_rotted_while_the_worker_was_down_is_fetched_again() {
+    let cluster = Cluster::with(InMemory::new().with("a", body("a", MIB)), 2, 1 << 30).await;
+    let Cluster { s3, mut workers, version, .. } = cluster;
+    let dir = workers.remove(0).stop().await;
+    let path = dir.path().join(format!("state/indexes/{version}.idx"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let again = Running::start(&config("w-0", dir.path(), 1 << 30), Arc::clone(&dir)).await;
+    until("the index is there again", || again.worker.versions.get(&version).is_some()).await;
+    assert!(again.worker.versions.get(&version).unwrap().index().verify().is_ok());
+    again.stop().await;
+    for running in workers {
+        running.stop().await;
+    }
+    s3.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_is_fetched_from_a_peer_that_came_back_at_another_address() {
+    let cluster = Cluster::with(InMemory::new().with("a", body("a", MIB)), 2, 1 << 30).await;
+    let Cluster { s3, workers, version, .. } = cluster;
+    let mut dirs = Vec::new();
+    for worker in workers {
+        dirs.push(worker.stop().await);
+    }
+    std::fs::remove_file(dirs[0].path().join(format!("state/indexes/{version}.idx"))).unwrap();
+    let mut again = Vec::new();
+    for (number, dir) in dirs.into_iter().enumerate() {
+        let name = format!("w-{number}");
+        again.push(Running::start(&config(&name, dir.path(), 1 << 30), Arc::clone(&dir)).await);
+    }
+    // The fetch has begun with the addresses of the time before.
+    again[0].worker.set_membership(membership(2, &again));
+    until("the index is there", || again[0].worker.versions.get(&version).is_some()).await;
+    for running in again {
         running.stop().await;
     }
     s3.shutdown().await;

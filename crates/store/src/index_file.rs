@@ -1,8 +1,8 @@
 //! Where do the indexes of dataset versions lie, and is one that came in whole?
 //!
 //! One file a version, `<dir>/<version id>.idx`, shared by all processes of the folder. It comes in under another name
-//! and gets its own only when its hash and structure are verified and its bytes are on the disk, so that opening it
-//! need not read it.
+//! and gets its own only when its hash and structure are verified and its bytes are on the disk, so that what is found
+//! under that name was whole once.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -16,6 +16,10 @@ use millrace_api::ids::VersionId;
 use millrace_api::index::{IndexView, OpenIndex, VerifyIndex};
 
 use crate::map::MappedIndex;
+
+/// Largest index that is read whole whenever it is opened: half a million objects, some 50 ms. Reading that of ten million
+/// would take longer than a mount may, so whoever serves a larger one reads it behind the first reads.
+const QUICK_BYTES: u64 = 64 << 20;
 
 /// Why an index cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +88,9 @@ pub struct IndexFile {
 }
 
 impl IndexFile {
-    /// Opens the index of a version without reading it: its header and bounds are checked, its hash is not.
+    /// Opens the index of a version without reading it: its header and bounds are checked, its hash is not. The caller
+    /// calls [`verify`](Self::verify), before it serves where that [is quick](Self::is_quick_to_verify) or a process has
+    /// died, else behind: bits may have flipped on the disk.
     ///
     /// # Errors
     /// [`UseIndex::Absent`] where it is not there; see [`UseIndex::is_damage`] for what to fetch again.
@@ -104,7 +110,12 @@ impl IndexFile {
         Ok(Self { path, mapped: Arc::new(mapped) })
     }
 
-    /// Reads the whole file and compares hash and structure; after the death of a process that had it open.
+    /// Whether reading it whole takes no longer than whoever waits for a mount would notice.
+    pub fn is_quick_to_verify(&self) -> bool {
+        self.len() <= QUICK_BYTES
+    }
+
+    /// Reads the whole file and compares hash and structure.
     ///
     /// # Errors
     /// [`UseIndex::Verify`] where it does not hold.
