@@ -43,6 +43,8 @@ where
             verdict if verdict.kind == Kind::Unexpected && failure.is_timeout() => {
                 Verdict { kind: Kind::Unreachable, ..verdict }
             }
+            // What came is no HTTP, but TLS for example.
+            verdict if verdict.said.starts_with("invalid HTTP") => verdict,
             verdict if verdict.kind == Kind::Unexpected && !failure.is_user() => {
                 Verdict { kind: Kind::Reset, ..verdict }
             }
@@ -110,7 +112,7 @@ fn kind_of(status: u16, code: &str, message: &str) -> Kind {
         "RequestTimeout" => Kind::TimedOut,
         "InternalError" | "ServiceUnavailable" => of_status(status.max(500)),
         _ if code.starts_with("KMS.") => Kind::Kms,
-        "AccessDenied" | "AllAccessDisabled" | "AccountProblem" if message.contains("kms") => Kind::Kms,
+        "AccessDenied" | "AllAccessDisabled" | "AccountProblem" if message.contains("kms:") => Kind::Kms,
         "AccessDenied" if message.contains("requester pays") || message.contains("requester-pays") => {
             Kind::RequesterPays
         }
@@ -123,7 +125,7 @@ fn of_status(status: u16) -> Kind {
     match status {
         301 | 302 | 307 | 308 => Kind::Region,
         401 | 403 => Kind::AccessDenied,
-        404 | 410 => Kind::NoSuchKey,
+        // 404 without a code of S3's is of a proxy that does not find the server: no word about the object.
         408 => Kind::TimedOut,
         412 => Kind::Changed,
         416 => Kind::Changed,
@@ -222,6 +224,13 @@ mod tests {
             (403, "InvalidObjectState", "", Kind::Archived),
             (404, "NoSuchBucket", "", Kind::NoSuchBucket),
             (404, "NoSuchKey", "", Kind::NoSuchKey),
+            (404, "", "404 page not found", Kind::Unexpected),
+            (
+                403,
+                "AccessDenied",
+                "not authorized to perform: s3:GetObject on arn:aws:s3:::kms-logs/a",
+                Kind::AccessDenied,
+            ),
             (412, "PreconditionFailed", "", Kind::Changed),
             (416, "InvalidRange", "", Kind::Changed),
             (503, "SlowDown", "", Kind::Throttled),

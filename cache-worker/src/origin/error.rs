@@ -118,6 +118,11 @@ impl OriginErrorKind {
         }
     }
 
+    /// Whether it says something of the object only: the origin has answered, and lets us in.
+    pub fn is_about_object(self) -> bool {
+        matches!(self, Self::NoSuchKey | Self::Changed | Self::Archived)
+    }
+
     /// Whether new credentials may cure it.
     pub fn is_about_credentials(self) -> bool {
         matches!(
@@ -165,7 +170,7 @@ impl OriginErrorKind {
             Self::Dns => "the endpoint's name has no address",
             Self::Refused => "nothing listens at the endpoint",
             Self::Unreachable => "the endpoint cannot be reached",
-            Self::Tls => "the endpoint's certificate is not trusted",
+            Self::Tls => "no TLS that can be trusted with the endpoint",
             Self::Reset => "the connection was cut",
             Self::TimedOut => "no answer in time",
             Self::Truncated => "the answer ended too soon",
@@ -194,13 +199,13 @@ impl OriginErrorKind {
             Self::Dns => "check the host name in endpoint",
             Self::Refused => "check host and port in endpoint, and that the server runs",
             Self::Unreachable => "check endpoint, routes and firewalls",
-            Self::Tls => "put the authority's certificate in ca.crt of the credentials",
-            Self::Reset
-            | Self::TimedOut
-            | Self::Truncated
-            | Self::WrongRange
-            | Self::Throttled
-            | Self::Unavailable => "look at the server; reads are tried again up to their deadline",
+            Self::Tls => {
+                "put the authority's certificate in ca.crt of the credentials; without TLS, write http:// in endpoint"
+            }
+            Self::Reset | Self::TimedOut | Self::Truncated | Self::Throttled | Self::Unavailable => {
+                "look at the server; reads are tried again up to their deadline"
+            }
+            Self::WrongRange => "look at the server, and at proxies before it",
             Self::AccessDenied => "allow s3:ListBucket on the bucket and s3:GetObject on its objects",
             Self::Kms => "allow kms:Decrypt with the object's key",
             Self::RequesterPays => "set requesterPays, and allow the access key to pay",
@@ -213,7 +218,7 @@ impl OriginErrorKind {
             Self::NoSuchKey | Self::Changed => "index the dataset again",
             Self::Archived => "restore the object, then index the dataset again",
             Self::Region => "set region to the bucket's own",
-            Self::Unexpected => "check that endpoint is an S3 server",
+            Self::Unexpected => "check that endpoint is an S3 server, and its http:// or https://",
         }
     }
 }

@@ -26,6 +26,10 @@ pub(super) fn judge(
     {
         return Err((Kind::Changed, format!("ETag {} in place of {}", bare(etag), object.etag)));
     }
+    // Whose bytes these are cannot be told, should the server ignore If-Match.
+    if etag.is_none() && !object.etag.is_empty() {
+        return Err((Kind::Unexpected, "no ETag".to_owned()));
+    }
     let len = asked.end - asked.start;
     let Some(content_range) = content_range else {
         // Without a range it is the whole object.
@@ -130,6 +134,13 @@ mod tests {
         }
         assert_eq!(judge_of("e1", Some("bytes 10-19/100"), Some(9)), Some(Kind::WrongRange));
         assert_eq!(judge_of("e1", None, Some(100)), Some(Kind::WrongRange), "range ignored");
+    }
+
+    #[test]
+    fn an_answer_that_does_not_say_its_version_is_refused() {
+        let object = ObjectVersion { key: "k".into(), etag: "e1".into(), size: 7 };
+        let head = Head { etag: None, content_range: None, content_length: Some(7) };
+        assert!(matches!(judge(&object, &(0..7), head), Err((Kind::Unexpected, _))));
     }
 
     #[test]

@@ -19,7 +19,9 @@ const MAX_IDLE_TIME: Duration = Duration::from_secs(15);
 
 /// Says why certificates of authorities cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("certificates of the endpoint's authorities: {reason}; write them in PEM, one after the other")]
+#[error(
+    "ca.crt of the credentials: {reason}; write the authorities' certificates in PEM, one after the other"
+)]
 pub struct BadCa {
     reason: String,
 }
