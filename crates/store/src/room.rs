@@ -16,6 +16,9 @@ const SAMPLE_AGE: Duration = Duration::from_secs(1);
 /// How long it is good for once it says that there is too little: space may have come free.
 const SHORT_SAMPLE_AGE: Duration = Duration::from_millis(50);
 
+/// How often it is said that too little is left.
+const SAY_EVERY: Duration = Duration::from_secs(600);
+
 /// Inodes of a store file: data, sidecar, and for the first of its folder the folder.
 const INODES_A_FILE: u64 = 3;
 
@@ -42,6 +45,8 @@ pub(crate) struct Room {
     spent_bytes: AtomicU64,
     /// Store files that it made since.
     spent_files: AtomicU64,
+    /// When it was last said that too little is left.
+    said: Mutex<Option<Instant>>,
 }
 
 impl Room {
@@ -52,6 +57,7 @@ impl Room {
             sample: Mutex::new(None),
             spent_bytes: AtomicU64::new(0),
             spent_files: AtomicU64::new(0),
+            said: Mutex::new(None),
         }
     }
 
@@ -76,10 +82,34 @@ impl Room {
             let bytes = self.spent_bytes.load(Ordering::Relaxed) + bytes;
             answer = judge(&self.floors, &sample, bytes, spent_files + files);
             if answer.is_ok() {
-                break;
+                return answer;
             }
         }
+        if let (Err(reason), Some(sample)) = (&answer, *kept) {
+            self.say(dir, *reason, &sample);
+        }
         answer
+    }
+
+    /// Tells the log now and then: a cache that silently keeps nothing is what a user would not find.
+    fn say(&self, dir: &Path, reason: NotKept, sample: &Sample) {
+        let mut said = self.said.lock();
+        if said.is_some_and(|at| at.elapsed() < SAY_EVERY) {
+            return;
+        }
+        *said = Some(Instant::now());
+        let Sample { at: _, bytes, inodes } = sample;
+        let Floors { bytes: floor_bytes, inodes: floor_inodes } = self.floors;
+        let reason = reason.label();
+        tracing::warn!(
+            ?dir,
+            reason,
+            free_bytes = bytes,
+            floor_bytes,
+            free_inodes = inodes,
+            floor_inodes,
+            "store folder keeps nothing more: free space on its disk, or use another"
+        );
     }
 
     /// Notes bytes written and store files made since the sample.
