@@ -130,9 +130,16 @@ fn shares(
             return None;
         }
     }
+    // Empty objects are in no block and always there: the first worker counts them, so that all add up to the version.
+    let counts_empty = membership.workers.first().is_none_or(|first| first.name == members.name());
     for file in (0..totals.files).map(FileIndex) {
-        // Packed ones are counted; empty ones belong to nobody.
-        if view.pack_of(file).is_some() || view.file(file).is_none_or(|record| record.size == 0) {
+        // Packed ones are counted.
+        if view.pack_of(file).is_some() {
+            continue;
+        }
+        if view.file(file).is_none_or(|record| record.size == 0) {
+            shares.owned.objects += u64::from(counts_empty);
+            shares.cached.objects += u64::from(counts_empty);
             continue;
         }
         if let Some(object) = version.look_up(file) {

@@ -20,7 +20,8 @@ async fn a_worker_that_lacks_the_index_gets_it_from_a_peer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_status_tells_what_is_owned_and_cached() {
-    let objects = InMemory::new().with("a", body("a", 3 * MIB)).with("b", body("b", 70_000));
+    let objects =
+        InMemory::new().with("a", body("a", 3 * MIB)).with("b", body("b", 70_000)).with("c", Vec::new());
     let cluster = Cluster::of(objects).await;
     let mut stream = cluster.workers[0].control().status(proto::StatusRequest {}).await.unwrap().into_inner();
     cluster.read("a").await.unwrap();
@@ -28,8 +29,8 @@ async fn the_status_tells_what_is_owned_and_cached() {
     while let Some(status) = stream.message().await.unwrap() {
         let version = &status.versions[0];
         let (owned, cached) = (version.owned.unwrap(), version.cached.unwrap());
-        if cached.objects == 2 {
-            assert_eq!((owned.objects, owned.bytes, cached.bytes), (2, 3 * MIB + 70_000, 3 * MIB + 70_000));
+        if cached.objects == 3 {
+            assert_eq!((owned.objects, owned.bytes, cached.bytes), (3, 3 * MIB + 70_000, 3 * MIB + 70_000));
             assert_eq!((owned.blocks, cached.blocks), (4, 4));
             let origin = status.origin.unwrap();
             assert!(origin.requests >= 4 && origin.bytes >= owned.bytes);
