@@ -99,6 +99,16 @@ fn check_meaning(dataset: &Dataset, object: &Value) -> Vec<Problem> {
             ),
         );
     }
+    if let Some(namespace) =
+        dataset.metadata.namespace.as_deref().filter(|namespace| !is_dns_label(namespace))
+    {
+        report(
+            "metadata.namespace".into(),
+            format!(
+                "namespace {namespace:?} is not one that Kubernetes allows: use up to 63 of a-z, 0-9 and \"-\", first and last a letter or digit"
+            ),
+        );
+    }
     for (at, source) in spec.sources.iter().enumerate() {
         check_source(source, &format!("spec.sources[{at}]"), &mut report);
     }
@@ -176,12 +186,14 @@ fn lies_within(path: &str, folder: &str) -> bool {
 
 /// RFC 1123 subdomain, as Kubernetes asks of names. Its length has a rule of its own.
 fn is_dns_name(name: &str) -> bool {
-    let is_label = |label: &str| {
-        let ends = [label.bytes().next(), label.bytes().last()];
-        ends.iter().all(|end| end.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit()))
-            && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-    };
-    name.split('.').all(is_label)
+    name.split('.').all(is_dns_label)
+}
+
+fn is_dns_label(label: &str) -> bool {
+    let ends = [label.bytes().next(), label.bytes().last()];
+    label.len() <= 63
+        && ends.iter().all(|end| end.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit()))
+        && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
 /// The value of a field such as `spec.sources[0].path`; null where there is none.

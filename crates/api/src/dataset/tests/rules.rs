@@ -386,6 +386,7 @@ fn what_cel_cannot_say_is_checked_too() {
     let long = format!("/{}", "ä".repeat(128));
     let cases = [
         ("/metadata/name", json!("Image_Net"), "metadata.name", "\"Image_Net\"", "use a-z"),
+        ("/metadata/namespace", json!("../x"), "metadata.namespace", "\"../x\"", "use up to 63"),
         ("/spec/sources/0/path", json!(long), "spec.sources[0].path", "256 bytes", "at most 255"),
         (
             "/spec/sources/0/include",
