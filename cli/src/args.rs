@@ -58,7 +58,11 @@ pub enum Command {
     Validate(ValidateArgs),
     /// Print the CustomResourceDefinition of Dataset.
     #[command(after_help = "Example:\n  millrace crd | kubectl apply -f -")]
-    Crd,
+    Crd {
+        /// Print it as a page for people, in Markdown.
+        #[arg(long)]
+        docs: bool,
+    },
     /// Print a shell's completions.
     #[command(after_help = "Example:\n  millrace completions bash > /etc/bash_completion.d/millrace")]
     Completions {
@@ -213,6 +217,24 @@ pub enum S3Command {
         wrongRange, corruptBody, listingOutOfOrder, listingWithoutEtags. While it runs, PUT /faults and PUT /outage at the admin address change it, and\n\
         GET /counters counts requests and bytes.")]
     Serve(Box<S3ServeArgs>),
+    /// Read every file below a folder and compare it with a synthetic bucket, byte for byte.
+    ///
+    /// Exit code 1 with the first difference: a file that cannot be read, wrong bytes, a wrong size, a wrong number of files.
+    #[command(
+        after_help = "Example:\n  millrace s3 check /mnt/train --synthetic objects=100000,size=10KiB..2MiB,per-dir=1000"
+    )]
+    Check(S3CheckArgs),
+}
+
+/// Arguments of `s3 check`.
+#[derive(Debug, Args)]
+pub struct S3CheckArgs {
+    /// Folder that shows the bucket.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// The bucket, as for `s3 serve`.
+    #[arg(long, value_name = "SPEC", value_parser = parse_synthetic)]
+    pub synthetic: SyntheticSpecs,
 }
 
 /// Arguments of `s3 serve`.

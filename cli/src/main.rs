@@ -2,10 +2,12 @@
 
 mod args;
 mod completions;
+mod crd_docs;
 mod exit;
 mod local;
 mod manifest;
 mod s3;
+mod s3_check;
 mod signals;
 mod validate;
 
@@ -27,8 +29,12 @@ fn run(command: Command, log_filter: &str) -> anyhow::Result<()> {
     match command {
         Command::Local(args) => runtime()?.block_on(local::run(&args, log_filter)),
         Command::S3 { command: S3Command::Serve(args) } => runtime()?.block_on(s3::serve(&args)),
+        Command::S3 { command: S3Command::Check(args) } => s3_check::check(&args),
         Command::Validate(args) => validate::validate(&args),
-        Command::Crd => exit::print(&millrace_api::dataset::crd::dataset_crd_yaml()),
+        Command::Crd { docs: false } => exit::print(&millrace_api::dataset::crd::dataset_crd_yaml()),
+        Command::Crd { docs: true } => {
+            exit::print(&crd_docs::page(millrace_api::dataset::crd::dataset_schema()))
+        }
         Command::Completions { shell } => completions::print(shell),
     }
 }
