@@ -68,6 +68,8 @@ pub struct Memory {
     pub helped_pods: HashSet<String>,
     /// Since when it waits for its worker pods to be made.
     pub waiting_since: Option<Instant>,
+    /// When the StatefulSet's controller was last made to try again.
+    pub nudged: Option<Instant>,
 }
 
 impl std::fmt::Debug for Context {

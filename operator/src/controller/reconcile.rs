@@ -38,6 +38,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const PODS_LATE: Duration = Duration::from_secs(2);
 const ASK_WHY_EVERY: Duration = Duration::from_secs(5);
 
+/// How often a refused creation is tried at least.
+const NUDGE_EVERY: Duration = Duration::from_secs(20);
+
 /// How long a pod may wait for its volumes before its Secrets are made again.
 const VOLUMES_LATE: Duration = Duration::from_secs(4);
 
@@ -270,9 +273,12 @@ async fn ensure_objects(
     let mut blocked: Option<Trouble> = None;
     for wanted in &all {
         let seen = observed.object(wanted.kind);
-        if is_deleted
-            && (seen.is_none() || matches!(wanted.kind, Kind::PersistentVolume | Kind::PersistentVolumeClaim))
-        {
+        let is_mounted = matches!(wanted.kind, Kind::PersistentVolume | Kind::PersistentVolumeClaim);
+        if is_deleted && (seen.is_none() || is_mounted) {
+            continue;
+        }
+        // A claim that is made before its volume waits for the next round of the volumes' controller: up to 15 s.
+        if wanted.kind == Kind::PersistentVolumeClaim && seen.is_none() && !is_free(observed) {
             continue;
         }
         let outcome = context.writer.ensure(owner, wanted, seen.as_ref()).await?;
@@ -289,15 +295,19 @@ async fn ensure_objects(
     Ok(blocked)
 }
 
-/// A claim that was deleted and made anew is another one to the volume.
+/// Whether the volume waits for a claim.
+fn is_free(observed: &Observed) -> bool {
+    let status = observed.volume.as_ref().and_then(|volume| volume.status.as_ref());
+    status.and_then(|status| status.phase.as_deref()) == Some("Available")
+}
+
+/// A volume whose claim was deleted waits for that one only, until it is made to forget it.
 async fn rebind(context: &Context, owner: &Owner, observed: &Observed) -> Result<(), ReconcileError> {
-    let claim = observed.claim.as_ref().and_then(|claim| claim.metadata.uid.as_deref());
-    let bound =
-        observed.volume.as_ref().and_then(|volume| volume.spec.as_ref()?.claim_ref.as_ref()?.uid.as_deref());
-    if let (Some(claim), Some(bound)) = (claim, bound)
-        && claim != bound
-    {
-        context.writer.rebind(&volume::volume(owner), bound).await?;
+    let Some(bound) = &observed.volume else { return Ok(()) };
+    let phase = bound.status.as_ref().and_then(|status| status.phase.as_deref());
+    let former = bound.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.as_deref());
+    if let (Some("Released"), Some(former)) = (phase, former) {
+        context.writer.rebind(&volume::volume(owner), former).await?;
     }
     Ok(())
 }
@@ -361,7 +371,26 @@ async fn trouble(
     };
     wakes.push(ASK_WHY_EVERY);
     let refusals = observe::refusals(context, owner, &uid).await?;
-    Ok(refusals.iter().find(|refusal| refusal.reason == "FailedCreate").map(trouble::of_refusal))
+    let refusal = refusals.iter().find(|refusal| refusal.reason == "FailedCreate");
+    if refusal.is_some() {
+        nudge(context, owner).await?;
+    }
+    Ok(refusal.map(trouble::of_refusal))
+}
+
+/// The StatefulSet's controller tries less and less often, up to a quarter of an hour; a change makes it try at once.
+async fn nudge(context: &Context, owner: &Owner) -> Result<(), ReconcileError> {
+    let mut is_due = false;
+    context.remember(&owner.uid, |memory| {
+        is_due = memory.nudged.is_none_or(|at| at.elapsed() >= NUDGE_EVERY);
+        if is_due {
+            memory.nudged = Some(Instant::now());
+        }
+    });
+    if is_due {
+        context.writer.nudge_workers(owner).await?;
+    }
+    Ok(())
 }
 
 /// Writes the status where it says something new, and events for what has changed. When to look again, where numbers wait.

@@ -250,7 +250,13 @@ fn indexed(facts: &Facts<'_>) -> Verdict {
     if let Some(words) = listing_failure(facts) {
         return verdict(conditions::INDEXED, false, reason::LISTING_FAILED, words);
     }
+    let trouble = talking(facts).find_map(|worker| worker.origin_trouble.as_ref());
     match facts.listing {
+        Listing::Running { .. } if trouble.is_some() => {
+            let words = trouble
+                .map(|trouble| origin_words(facts, &trouble.reason, &trouble.message, &trouble.source));
+            verdict(conditions::INDEXED, false, reason::LISTING, words.unwrap_or_default())
+        }
         Listing::Running { worker, .. } => {
             verdict(conditions::INDEXED, false, reason::LISTING, format!("worker {worker} lists the buckets"))
         }

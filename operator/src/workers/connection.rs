@@ -105,14 +105,16 @@ impl Connection {
         let mut beat = interval(BEAT_EVERY);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut told_on = Instant::now();
+        // Numbers have moved since then.
+        let mut is_waiting = false;
         self.orders.mark_changed();
         loop {
             tokio::select! {
                 message = stream.message() => {
                     let Some(status) = message.map_err(|status| end_of(&status))? else { return Ok(()) };
-                    let is_news = self.took(status);
-                    if is_news || told_on.elapsed() >= NUMBERS_EVERY {
-                        told_on = Instant::now();
+                    is_waiting = true;
+                    if self.took(status) || told_on.elapsed() >= NUMBERS_EVERY {
+                        (told_on, is_waiting) = (Instant::now(), false);
                         (self.notify)();
                     }
                     self.tell(&mut client).await?;
@@ -126,6 +128,10 @@ impl Connection {
                 }
                 _ = beat.tick() => {
                     in_time(BEAT_ANSWER, client.get_info(proto::GetInfoRequest {})).await?;
+                    if is_waiting && told_on.elapsed() >= NUMBERS_EVERY {
+                        (told_on, is_waiting) = (Instant::now(), false);
+                        (self.notify)();
+                    }
                 }
             }
         }

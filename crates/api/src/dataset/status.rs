@@ -118,6 +118,10 @@ pub struct WarmUpStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub id: Option<String>,
+    /// Id of the last such request that is through, whether or not objects failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub completed_id: Option<String>,
     /// Bytes loaded, or found cached.
     pub bytes_done: i64,
     /// Bytes of the paths to warm.
