@@ -8,12 +8,14 @@ use clap_complete::Shell;
 use millrace_daemon::logging::LogArgs;
 use millrace_s3_server::backend::spec::SyntheticSpec;
 
+use crate::kubernetes::args as kubernetes;
 use crate::local::folder::DatasetName;
 
 /// Feeds training jobs from object storage: cached once, read through a folder.
 ///
-/// A Dataset says which parts of which buckets are wanted. `millrace local up` starts cache workers and a mount for it on
-/// this machine; the same file serves a cluster.
+/// A Dataset says which parts of which buckets are wanted. In a cluster, `kubectl apply` it and annotate pods with
+/// `millrace.dev/dataset: NAME=/data`; status, why and warm look after it there, also as `kubectl millrace` (link this program
+/// as kubectl-millrace into the PATH). `millrace local up` serves the same file on this machine alone.
 #[derive(Debug, Parser)]
 #[command(
     name = "millrace",
@@ -42,6 +44,15 @@ const EXAMPLE: &str = "Try it without a bucket of your own:\n  \
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Show Datasets of a cluster: how much is cached, who serves, who has it mounted, what is wrong.
+    #[command(after_help = kubernetes::STATUS_HELP)]
+    Status(kubernetes::StatusArgs),
+    /// Tell why a pod of a cluster waits for its data, or a Dataset does not serve, and how to cure it.
+    #[command(after_help = kubernetes::WHY_HELP)]
+    Why(kubernetes::WhyArgs),
+    /// Load files or folders of a Dataset of a cluster ahead, and wait until they are cached.
+    #[command(after_help = kubernetes::WARM_HELP)]
+    Warm(kubernetes::WarmArgs),
     /// Run a Dataset on this machine, without a cluster: workers and a mount.
     Local(LocalArgs),
     /// Serve S3 from a folder or from computed bodies, for trials and tests.

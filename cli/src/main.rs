@@ -1,9 +1,11 @@
-//! The program `millrace`: the whole system on one machine, and the embedded S3 server.
+//! The program `millrace`: Datasets of a cluster, the whole system on one machine, and the embedded S3 server.
 
 mod args;
 mod completions;
 mod crd_docs;
 mod exit;
+mod invoked;
+mod kubernetes;
 mod local;
 mod manifest;
 mod s3;
@@ -13,12 +15,16 @@ mod validate;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use crate::args::{Cli, Command, S3Command};
+use crate::args::{Command, S3Command};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let name = invoked::name(std::env::args_os().next().as_ref());
+    if name == invoked::Name::KubectlCompletion {
+        let words: Vec<String> =
+            std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+        return exit::code(runtime().and_then(|runtime| runtime.block_on(kubernetes::complete(&words))));
+    }
+    let cli = invoked::parse(name);
     let done = millrace_daemon::logging::init(&cli.log)
         .map_err(anyhow::Error::from)
         .and_then(|()| run(cli.command, &cli.log.log));
@@ -27,6 +33,9 @@ fn main() -> ExitCode {
 
 fn run(command: Command, log_filter: &str) -> anyhow::Result<()> {
     match command {
+        Command::Status(args) => runtime()?.block_on(kubernetes::status(&args)),
+        Command::Why(args) => runtime()?.block_on(kubernetes::why(&args)),
+        Command::Warm(args) => runtime()?.block_on(kubernetes::warm(&args)),
         Command::Local(args) => runtime()?.block_on(local::run(&args, log_filter)),
         Command::S3 { command: S3Command::Serve(args) } => runtime()?.block_on(s3::serve(&args)),
         Command::S3 { command: S3Command::Check(args) } => s3_check::check(&args),

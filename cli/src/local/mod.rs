@@ -21,7 +21,7 @@ mod plan;
 mod prepare;
 mod process;
 mod programs;
-mod progress;
+pub mod progress;
 mod run_file;
 mod select;
 mod start;
@@ -31,7 +31,7 @@ mod supervise;
 mod up;
 mod version_file;
 mod warm;
-mod warm_up;
+pub mod warm_up;
 mod why;
 mod why_text;
 
