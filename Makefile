@@ -45,20 +45,25 @@ cluster-down: ## Ends and removes that Kubernetes, also after a crash.
 	@scripts/cluster down
 
 .PHONY: lint
-lint: ## Checks format, lints, docs, the CRD file, and dependencies where cargo-deny is installed.
+lint: ## Checks format, lints, docs, the CRD file, the chart, and dependencies where cargo-deny is installed.
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --release --locked --workspace --no-deps --quiet
 	@cargo build --release --locked --quiet --bin millrace
 	@diff -u crds/dataset.yaml <($(BIN)/millrace crd) || { echo 'crds/dataset.yaml is stale: run make crds' >&2; exit 1; }
+	@diff -u docs/reference.md <($(BIN)/millrace crd --docs) || { echo 'docs/reference.md is stale: run make crds' >&2; exit 1; }
+	@scripts/check-chart
+	@scripts/check-docs
 	@scripts/check-sizes
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check licenses bans sources; \
 	  else echo 'lint: cargo-deny is not installed, its checks are skipped'; fi
 
 .PHONY: crds
-crds: ## Prints the CRDs from the types into crds/.
+crds: ## Prints the CRDs from the types into crds/, the chart and the docs.
 	cargo build --release --quiet --bin millrace
 	$(BIN)/millrace crd > crds/dataset.yaml
+	cp crds/dataset.yaml charts/millrace/files/dataset.yaml
+	$(BIN)/millrace crd --docs > docs/reference.md
 
 .PHONY: bench
 bench: build ## Measures Millrace against baselines: make bench, or make bench CASES="a b".
