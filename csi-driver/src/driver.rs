@@ -9,8 +9,10 @@ use millrace_daemon::readiness::Readiness;
 use millrace_daemon::shutdown::Tasks;
 use millrace_daemon::{open_files, process_metrics};
 use prometheus::Registry;
+use tokio_stream::StreamExt;
 use tonic::transport::Server;
 
+use crate::authority::PlainAuthority;
 use crate::config::serve::ServeConfig;
 use crate::csi::identity::IdentityService;
 use crate::csi::node::NodeService;
@@ -154,6 +156,7 @@ fn serve_sockets(
         [(calls, csi, "CSI socket"), (registrations, registration, "registration socket")]
     {
         let (incoming, accept) = socket.serve(tasks.token());
+        let incoming = incoming.map(|connection| connection.map(PlainAuthority::new));
         tasks.spawn(name, accept);
         let token = tasks.token();
         tasks.spawn_essential(name, async move {

@@ -1,6 +1,7 @@
 //! The CSI driver of a node, and the mount process that shows a dataset as a read-only file system.
 
 pub mod announce;
+pub mod authority;
 pub mod config;
 pub mod csi;
 pub mod dataset_fs;

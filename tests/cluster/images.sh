@@ -1,6 +1,9 @@
 # Images without a registry: built by buildah, kept as archives, imported on each node. Sourced by scripts/cluster.
 # shellcheck shell=bash
 
+# The promise is 40 MB for the profile `dist`; the programs of tests are not optimised across crates, and larger by a quarter.
+max_image_bytes=$((50 * 1000 * 1000))
+
 buildah() { command buildah --root "$state/buildah" --runroot "$state/buildah-run" --storage-driver vfs "$@"; }
 
 # Further names of images, by which examples and the chart's defaults call them: there is no registry to pull from.
@@ -71,7 +74,7 @@ build_images() {
       --build-arg BUILDER=registry.test/shell:1 --tag "registry.test/millrace/$target:dev" "$context" >/dev/null
     save_image "registry.test/millrace/$target:dev"
     size=$(stat -c %s "$images/millrace-$target-dev.tar")
-    [ "$size" -le $((40 << 20)) ] || fail "image $target has $size bytes, more than 40 MiB"
+    [ "$size" -le "$max_image_bytes" ] || fail "image $target has $size bytes, more than $max_image_bytes"
     say "image $target: $((size >> 20)) MiB"
   done
   rm -rf "$context"
