@@ -96,8 +96,10 @@ pub async fn start(config: &Config, tasks: &Tasks) -> Result<Serving, Serve> {
     let addresses = ports.addresses()?;
     worker.set_data_address(addresses.data);
     worker.start();
-    follow_indexes(&worker, &readiness);
+    let serving = readiness.condition("ports", "starting");
     ports.serve(config, &worker, tasks, Admin { registry, readiness, build });
+    // Not when the index is there: without a version, or a peer to get it from, the control port is needed most.
+    serving.met();
     if let Some(path) = &config.addresses_file {
         addresses.write(path)?;
     }
@@ -186,27 +188,4 @@ impl Addresses {
         write_atomically(path, text.to_string().as_bytes())
             .map_err(|source| Serve::Addresses { path: path.to_owned(), source })
     }
-}
-
-/// Keeps the condition "index" up to date: ready when every version in use can be read.
-fn follow_indexes(worker: &Arc<Worker>, readiness: &Readiness) {
-    let condition = readiness.condition("index", "starting");
-    let (worker, stop) = (Arc::clone(worker), worker.stop_token());
-    let spawner = Arc::clone(&worker);
-    spawner.spawn("readiness", async move {
-        loop {
-            let missing = worker.in_use().into_iter().find(|id| worker.versions.get(id).is_none());
-            match missing {
-                None => condition.met(),
-                Some(id) => {
-                    let trouble = worker.index_trouble(&id).unwrap_or_else(|| "being fetched".to_owned());
-                    condition.unmet(format!("version {id}: {trouble}"));
-                }
-            }
-            tokio::select! {
-                () = tokio::time::sleep(std::time::Duration::from_millis(500)) => {}
-                () = stop.cancelled() => return,
-            }
-        }
-    });
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::origin::config::{Addressing, CredentialsConfig, Deadlines, OriginConfig};
 use crate::origin::counters::Counters;
 use crate::origin::window::{Window, WindowConfig};
-use crate::origin::{OpenOrigin, Origin};
+use crate::origin::{OpenOrigin, Origin, Troubled};
 use crate::versions::Version;
 
 /// Most sources of a dataset.
@@ -101,13 +101,15 @@ pub struct Sources {
     window: Arc<Window>,
     counters: Arc<Counters>,
     in_use: RwLock<Vec<(SourceConfig, Arc<Origin>)>>,
+    /// Those last set up: a listing that fails leaves them unused.
+    prepared: RwLock<Vec<(SourceConfig, Arc<Origin>)>>,
 }
 
 impl Sources {
     /// No sources yet. All of a worker share one window and its counters.
     pub fn new(access: Access) -> Self {
         let (window, counters) = (Window::new(WindowConfig::default()), Arc::new(Counters::default()));
-        Self { access, window, counters, in_use: RwLock::default() }
+        Self { access, window, counters, in_use: RwLock::default(), prepared: RwLock::default() }
     }
 
     /// The window that all requests go through.
@@ -136,7 +138,8 @@ impl Sources {
         if configs.is_empty() || configs.len() > MAX_SOURCES {
             return Err(UseSources::Count { count: configs.len() });
         }
-        let before = self.in_use();
+        let mut before = self.in_use();
+        before.extend(self.prepared.read().iter().cloned());
         let mut next = Vec::with_capacity(configs.len());
         for config in configs {
             let known = before.iter().find(|(known, _)| *known == config);
@@ -146,7 +149,16 @@ impl Sources {
             };
             next.push((config, origin));
         }
+        *self.prepared.write() = next.clone();
         Ok(next)
+    }
+
+    /// The source whose origin has failed for the longest time, of those that fail now; its path, and how it fails.
+    pub fn trouble(&self) -> Option<(String, Troubled)> {
+        let mut all = self.in_use();
+        all.extend(self.prepared.read().iter().cloned());
+        let troubled = all.into_iter().filter_map(|(config, origin)| Some((config.path, origin.trouble()?)));
+        troubled.min_by_key(|(_, troubled)| troubled.since_ms)
     }
 
     /// Takes prepared sources into use.

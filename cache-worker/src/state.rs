@@ -22,7 +22,8 @@ const FILE: &str = "worker.json";
 pub enum KeepState {
     /// The folder is another dataset's.
     #[error(
-        "state folder {dir:?} belongs to the Dataset with UID {found:?}, not {wanted:?}: give each worker its own --state-dir"
+        "state folder {dir:?} belongs to the Dataset with UID {found:?}, not {wanted:?}: give each worker its own --state-dir, or \
+         remove what another Dataset has left there"
     )]
     OtherDataset {
         /// The folder.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use millrace_api::ids::VersionId;
 use millrace_api::index::{FileIndex, PackIndex};
@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cached::CachedCounts;
 use crate::config::Config;
+use crate::control::with_causes;
 use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::origin::Origin;
@@ -46,6 +47,9 @@ const MAX_CHUNK_MEMORY: u64 = 64 << 20;
 
 /// Most versions in use: the one shown, its successor, and those that old mounts still read.
 pub const MAX_VERSIONS: usize = 16;
+
+/// Between two tries to use the sources of the state.
+const SOURCES_PAUSE: Duration = Duration::from_secs(2);
 
 /// Why a worker could not start.
 #[derive(Debug, thiserror::Error)]
@@ -217,6 +221,27 @@ impl Worker {
         for id in self.in_use() {
             self.fetch_index(id);
         }
+        if self.sources.in_use().is_empty() {
+            self.use_known_sources_later();
+        }
+    }
+
+    /// Takes the sources of the state into use as soon as they can be: the files of their credentials may come, or become
+    /// sound, while this worker runs.
+    fn use_known_sources_later(self: &Arc<Self>) {
+        let (worker, stop) = (Arc::clone(self), self.tasks.token());
+        self.tasks.spawn("known-sources", async move {
+            loop {
+                let known = worker.state.now().sources;
+                if known.is_empty() || !worker.sources.in_use().is_empty() || worker.set_sources(known).is_ok() {
+                    return;
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(SOURCES_PAUSE) => {}
+                    () = stop.cancelled() => return,
+                }
+            }
+        });
     }
 
     /// Runs a task of the worker.
@@ -368,11 +393,17 @@ impl Worker {
     /// Takes up what the state says.
     fn take_up(self: &Arc<Self>, sources_file: Option<&Path>) -> Result<(), OpenWorker> {
         let mut sources = self.state.now().sources;
-        if let (true, Some(path)) = (sources.is_empty(), sources_file) {
+        let are_known = !sources.is_empty();
+        if let (false, Some(path)) = (are_known, sources_file) {
             sources = read_sources(path)?;
         }
-        if !sources.is_empty() {
-            self.set_sources(sources).map_err(OpenWorker::Sources)?;
+        if !sources.is_empty()
+            && let Err(error) = self.set_sources(sources)
+        {
+            if !are_known {
+                return Err(OpenWorker::Sources(error));
+            }
+            tracing::warn!(error = with_causes(&error), "sources cannot be used yet; stored blocks are served");
         }
         self.versions.set_mount(self.state.now().mount);
         for id in self.in_use() {

@@ -15,7 +15,8 @@ use tonic::Status;
 use super::with_causes;
 use crate::indexer::{self, ListingConfig, MakeIndex, Progress, SourceToIndex};
 use crate::origin::Origin;
-use crate::sources::SourceConfig;
+use crate::origin::error::OriginErrorKind;
+use crate::sources::{SourceConfig, UseSources};
 use crate::versions::Version;
 use crate::worker::Worker;
 
@@ -140,6 +141,14 @@ fn failure(error: &MakeIndex) -> proto::Failure {
         MakeIndex::CutOff => ("Stopping", ""),
     };
     proto::Failure { reason: reason.to_owned(), message: with_causes(error), source: source.to_owned() }
+}
+
+/// What the caller is told where a source cannot even be set up.
+pub(super) fn not_opened(error: &UseSources) -> proto::MakeIndexProgress {
+    let source = if let UseSources::Open { path, .. } = error { path.clone() } else { String::new() };
+    let reason = OriginErrorKind::Tls.name().to_owned();
+    let failure = proto::Failure { reason, message: with_causes(error), source };
+    step(Step::Failed(failure))
 }
 
 fn internal(message: String) -> proto::Failure {

@@ -15,7 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::{make_index, status, why, with_causes};
-use crate::sources::SourceConfig;
+use crate::sources::{SourceConfig, UseSources};
 use crate::versions::Version;
 use crate::warm::ledger::State;
 use crate::worker::{MAX_VERSIONS, Worker};
@@ -88,8 +88,15 @@ impl Control for ControlService {
             })?,
         };
         let sources: Vec<SourceConfig> = sources.into_iter().map(SourceConfig::from).collect();
-        let prepared = self.worker.sources.prepare(sources);
-        let prepared = prepared.map_err(|error| Status::invalid_argument(with_causes(&error)))?;
+        let prepared = match self.worker.sources.prepare(sources) {
+            Ok(prepared) => prepared,
+            // What the files of the credentials say may be another thing soon: no fault of the request.
+            Err(error @ UseSources::Open { .. }) => {
+                let failed = make_index::not_opened(&error);
+                return Ok(Response::new(futures::stream::iter([Ok(failed)]).boxed()));
+            }
+            Err(error) => return Err(Status::invalid_argument(with_causes(&error))),
+        };
         Ok(Response::new(make_index::make_index(Arc::clone(&self.worker), prepared, block).boxed()))
     }
 

@@ -6,6 +6,7 @@ use millrace_store::NotKept;
 
 use crate::cached::Share;
 use crate::metrics::From;
+use crate::origin::Troubled;
 use crate::reads::failures::Failure;
 use crate::warm::WarmUpNow;
 use crate::warm::ledger::{Failed, State};
@@ -28,7 +29,7 @@ pub fn status(worker: &Worker) -> proto::WorkerStatus {
         degraded: Some(degraded(worker)),
         connections: worker.server_counters.connections.get() as u32,
         sessions,
-        origin_trouble: None,
+        origin_trouble: worker.sources.trouble().map(|(source, troubled)| origin_trouble(source, &troubled)),
         session_count,
     }
 }
@@ -101,6 +102,12 @@ fn degraded(worker: &Worker) -> proto::Degraded {
     let failures = worker.fetcher.failures.lock();
     let last = failures.newest(NAMED);
     proto::Degraded { objects: failures.len() as u64, last: last.iter().map(object_failure).collect() }
+}
+
+fn origin_trouble(source: String, troubled: &Troubled) -> proto::OriginTrouble {
+    let Troubled { why, since_ms } = troubled;
+    let (reason, message) = (why.kind().name().to_owned(), why.to_string());
+    proto::OriginTrouble { reason, message, source, since_ms: *since_ms }
 }
 
 fn store(worker: &Worker) -> proto::StoreUsage {

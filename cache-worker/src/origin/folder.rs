@@ -33,6 +33,17 @@ pub enum ReadFolder {
         /// Text of the I/O error.
         reason: String,
     },
+    /// There is nothing in it yet.
+    #[error(
+        "credentials folder {folder:?} is missing or empty; put AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in it (in a cluster: \
+         create the Secret {name:?} with these keys)"
+    )]
+    Empty {
+        /// The folder.
+        folder: PathBuf,
+        /// Its own name: that of the Secret.
+        name: String,
+    },
     /// A file that must be there is not, or is empty.
     #[error("credentials folder {folder:?} has no {name}; put the key in a file of that name")]
     Missing {
@@ -80,6 +91,10 @@ pub(super) fn read(folder: &Path) -> Result<Held, ReadFolder> {
                 sts_endpoint: file(keys::STS_ENDPOINT)?,
             }))
         }
+        (None, None) if keys::ALL.iter().all(|name| !files.join(name).exists()) => {
+            let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Err(ReadFolder::Empty { folder: folder.to_owned(), name })
+        }
         (None, None) => Err(missing(keys::ACCESS_KEY_ID)),
     }
 }
@@ -119,7 +134,13 @@ mod tests {
     fn a_folder_holds_a_key_or_a_web_identity_or_says_what_is_missing() {
         let dir = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
-        assert!(read(dir.path()).unwrap_err().to_string().contains("AWS_ACCESS_KEY_ID"));
+        let absent = dir.path().join("imagenet-s3");
+        let error = read(&absent).unwrap_err().to_string();
+        assert!(error.contains("Secret \"imagenet-s3\"") && error.contains("AWS_ACCESS_KEY_ID"), "{error}");
+        assert!(matches!(read(dir.path()), Err(ReadFolder::Empty { .. })));
+        put(keys::SECRET_ACCESS_KEY, "s");
+        assert!(read(dir.path()).unwrap_err().to_string().contains("has no AWS_ACCESS_KEY_ID"));
+        fs::remove_file(dir.path().join(keys::SECRET_ACCESS_KEY)).unwrap();
         put(keys::ROLE_ARN, "arn:aws:iam::1:role/r\n");
         assert!(read(dir.path()).unwrap_err().to_string().contains("AWS_WEB_IDENTITY_TOKEN_FILE"));
         put(keys::WEB_IDENTITY_TOKEN_FILE, "/var/token");

@@ -43,6 +43,7 @@ pub use get::{GetStream, ObjectVersion};
 pub use list::{Listed, Page, PageStart};
 use retry::{Remedy, Retry};
 use trouble::Trouble;
+pub use trouble::Troubled;
 use window::{Priority, Window};
 
 /// The S3 side of one source; cheap to clone.
@@ -105,8 +106,8 @@ impl Origin {
     }
 
     /// Why requests have been failing lately, if they have: what reads are waiting for.
-    pub fn trouble(&self) -> Option<OriginError> {
-        self.0.trouble.lock().why()
+    pub fn trouble(&self) -> Option<Troubled> {
+        self.0.trouble.lock().now()
     }
 
     /// The window that requests of this source go through.
@@ -149,15 +150,23 @@ impl Origin {
         };
         let pause = retry.pause(kind, remedy, rand::random(), Instant::now());
         let error = OriginError::new(kind, request, clients.target(), object, said, retry.tries());
+        self.note_failure(&error, retry.in_a_row(), pause.is_none());
         let Some(pause) = pause else { return Err(error) };
         debug!(bucket = self.config().bucket, object, error = %error, "origin request tried again");
         counters.retried();
-        let now = Instant::now().into_std();
-        if kind.is_transient() && self.0.trouble.lock().failed(&error, retry.in_a_row(), now) {
-            warn!(bucket = self.config().bucket, error = %error, "origin in trouble");
-        }
         tokio::time::sleep(pause).await;
         Ok(())
+    }
+
+    fn note_failure(&self, error: &OriginError, in_a_row: u32, is_last: bool) {
+        if error.kind().is_about_object() {
+            return self.went_well();
+        }
+        let now = Instant::now().into_std();
+        let is_of_weight = error.is_transient() || is_last;
+        if is_of_weight && self.0.trouble.lock().failed(error, in_a_row, now) {
+            warn!(bucket = self.config().bucket, error = %error, "origin in trouble");
+        }
     }
 
     fn went_well(&self) {

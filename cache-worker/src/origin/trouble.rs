@@ -1,6 +1,6 @@
 //! Is S3 in trouble, or is it only a failed request now and then?
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::error::OriginError;
 
@@ -9,33 +9,50 @@ const FAILURES: u32 = 4;
 /// No request has been answered for this long: with many requests some fail often by mere chance.
 const SILENCE: Duration = Duration::from_secs(1);
 
+/// Why requests fail now, and since when.
+#[derive(Debug, Clone)]
+pub struct Troubled {
+    /// The latest failure.
+    pub why: OriginError,
+    /// Milliseconds since 1970.
+    pub since_ms: u64,
+}
+
 /// What requests are waiting for, if they are.
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
-    why: Option<OriginError>,
+    now: Option<Troubled>,
     answered: Option<Instant>,
 }
 
 impl Trouble {
     /// Why requests have been failing lately.
-    pub(super) fn why(&self) -> Option<OriginError> {
-        self.why.clone()
+    pub(super) fn now(&self) -> Option<Troubled> {
+        self.now.clone()
     }
 
-    /// Takes note of a failure that may pass, the `in_a_row`th of its request; `true` when trouble begins.
+    /// Takes note of a failure, the `in_a_row`th of its request; `true` when trouble begins. One that waiting does not cure
+    /// is trouble at once.
     pub(super) fn failed(&mut self, error: &OriginError, in_a_row: u32, now: Instant) -> bool {
         let is_silent = self.answered.is_none_or(|at| now.saturating_duration_since(at) >= SILENCE);
-        if in_a_row < FAILURES || !is_silent {
+        if (error.is_transient() && in_a_row < FAILURES) || !is_silent {
             return false;
         }
-        self.why.replace(error.clone()).is_none()
+        let before = self.now.take();
+        let since_ms = before.as_ref().map_or_else(now_ms, |before| before.since_ms);
+        self.now = Some(Troubled { why: error.clone(), since_ms });
+        before.is_none()
     }
 
     /// Takes note of an answer; `true` when trouble ends.
     pub(super) fn answered(&mut self, now: Instant) -> bool {
         self.answered = Some(now);
-        self.why.take().is_some()
+        self.now.take().is_some()
     }
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
 #[cfg(test)]
@@ -45,15 +62,29 @@ mod tests {
 
     #[test]
     fn trouble_begins_when_nothing_is_answered_and_ends_with_the_first_answer() {
-        let target = Target { endpoint: "e".into(), bucket: "b".into(), key_id_tail: None };
-        let error = OriginError::new(OriginErrorKind::Refused, Request::Get, target, "k", String::new(), 1);
+        let error = error(OriginErrorKind::Refused);
         let mut trouble = Trouble::default();
         let now = Instant::now();
         assert!(!trouble.failed(&error, 3, now));
         assert!(trouble.failed(&error, 4, now), "nothing was ever answered");
         assert!(!trouble.failed(&error, 5, now), "told once");
-        assert!(trouble.answered(now) && trouble.why().is_none());
+        assert!(trouble.answered(now) && trouble.now().is_none());
         assert!(!trouble.failed(&error, 9, now), "others are answered");
         assert!(trouble.failed(&error, 9, now + SILENCE));
+    }
+
+    #[test]
+    fn what_waiting_does_not_cure_is_trouble_at_once_and_keeps_its_beginning() {
+        let (mut trouble, now) = (Trouble::default(), Instant::now());
+        assert!(trouble.failed(&error(OriginErrorKind::AccessDenied), 1, now));
+        let begun = trouble.now().unwrap().since_ms;
+        assert!(!trouble.failed(&error(OriginErrorKind::Credentials), 1, now));
+        let later = trouble.now().unwrap();
+        assert_eq!((later.why.kind(), later.since_ms), (OriginErrorKind::Credentials, begun));
+    }
+
+    fn error(kind: OriginErrorKind) -> OriginError {
+        let target = Target { endpoint: "e".into(), bucket: "b".into(), key_id_tail: None };
+        OriginError::new(kind, Request::Get, target, "k", String::new(), 1)
     }
 }

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod faults;
+mod kubernetes;
 mod process;
 mod reads;
 mod steering;

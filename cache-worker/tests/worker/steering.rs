@@ -119,7 +119,7 @@ async fn metrics_and_readiness_are_told() {
     cluster.stop().await;
 }
 
-async fn get(address: std::net::SocketAddr, path: &str) -> String {
+pub async fn get(address: std::net::SocketAddr, path: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();

@@ -133,7 +133,7 @@ async fn names_without_address_and_ports_without_listener_are_waited_for_until_t
     assert_eq!(err.kind(), Kind::Refused, "{err}");
     assert!(started.elapsed() > Duration::from_millis(500), "tried for a while");
     assert!(origin.counters().now().retries >= 3);
-    assert_eq!(origin.trouble().map(|trouble| trouble.kind()), Some(Kind::Refused));
+    assert_eq!(origin.trouble().map(|trouble| trouble.why.kind()), Some(Kind::Refused));
 }
 
 #[tokio::test]
