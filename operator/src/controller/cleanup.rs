@@ -115,19 +115,13 @@ async fn wait_for_readers(
     } else {
         let named: Vec<&str> = pods.iter().take(NAMED).map(String::as_str).collect();
         let more = if pods.len() > NAMED { ", ..." } else { "" };
-        format!("used by {} pods: {}{more}", pods.len(), named.join(", "))
+        let plural = if pods.len() == 1 { "" } else { "s" };
+        format!("used by {} pod{plural}: {}{more}", pods.len(), named.join(", "))
     };
     let is_used = !served.mounts.is_empty() || !pods.is_empty();
     let why = if is_used { reason::WAITING_FOR_PODS } else { reason::REMOVING };
-    tell(
-        context,
-        owner,
-        dataset,
-        &DatasetStatus { conditions: served.status.conditions.clone(), ..told.clone() },
-        why,
-        who,
-    )
-    .await?;
+    tell(context, owner, dataset, &served.status, why, who).await?;
+    served.take_listing(context, owner);
     Ok(Action::requeue(served.wake.map_or(LOOK_AGAIN, |wake| wake.min(LOOK_AGAIN))))
 }
 

@@ -92,6 +92,12 @@ impl Context {
         change(self.memories.lock().entry(uid.to_owned()).or_default());
     }
 
+    /// Forgets all Datasets but these.
+    pub fn retain(&self, uids: &HashSet<String>) {
+        self.memories.lock().retain(|uid, _| uids.contains(uid));
+        self.fleets.retain(uids);
+    }
+
     /// Forgets a Dataset that is gone.
     pub fn forget(&self, uid: &str) {
         self.memories.lock().remove(uid);

@@ -57,6 +57,15 @@ pub struct Served {
     is_listing_taken: bool,
 }
 
+impl Served {
+    /// Forgets a listing whose version the status has.
+    pub fn take_listing(&self, context: &Context, owner: &Owner) {
+        if self.is_listing_taken {
+            context.fleets.taken(owner);
+        }
+    }
+}
+
 /// Brings a Dataset a step nearer to what its user wants.
 ///
 /// # Errors
@@ -75,10 +84,8 @@ pub async fn reconcile(dataset: Arc<Dataset>, context: Arc<Context>) -> Result<A
     }
     fault::point("finalizer")?;
     let served = serve(&context, &owner, &dataset, &told, false).await?;
-    let wake = publish(&context, &owner, &dataset, &told, served.status).await?;
-    if served.is_listing_taken {
-        context.fleets.taken(&owner);
-    }
+    let wake = publish(&context, &owner, &dataset, &told, served.status.clone()).await?;
+    served.take_listing(&context, &owner);
     fault::point("status")?;
     Ok(match served.wake.into_iter().chain(wake).min() {
         Some(wake) => Action::requeue(wake),

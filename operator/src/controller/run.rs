@@ -111,14 +111,20 @@ pub async fn run(client: Client, setup: Setup, stop: CancellationToken) {
         .reconcile_on(from_workers)
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(counted, |_, error, _| error.action(), Arc::clone(&context));
-    let reconciled = controller.for_each(|result| {
-        context.metrics.workers.set(i64::try_from(context.fleets.connected()).unwrap_or(i64::MAX));
-        context.metrics.datasets.set(i64::try_from(all.len()).unwrap_or(i64::MAX));
-        if let Err(error) = result {
+    let reconciled = async {
+        let mut results = std::pin::pin!(controller);
+        while let Some(result) = results.next().await {
+            context.metrics.workers.set(i64::try_from(context.fleets.connected()).unwrap_or(i64::MAX));
+            context.metrics.datasets.set(i64::try_from(all.len()).unwrap_or(i64::MAX));
+            let Err(error) = result else { continue };
+            if let kube::runtime::controller::Error::ObjectNotFound(_) = error {
+                // Where its finalizer was taken away by hand, something is left.
+                context.retain(&all.state().iter().filter_map(|dataset| dataset.uid()).collect());
+                sweep(&context).await;
+            }
             log(&error);
         }
-        std::future::ready(())
-    });
+    };
     tokio::join!(reconciled, beside);
     fleets.ended().await;
 }
@@ -212,8 +218,12 @@ fn log(error: &kube::runtime::controller::Error<ReconcileError, watcher::Error>)
                 "not reconciled"
             );
         }
-        // It was deleted while it waited for its turn.
+        // It is gone.
         Error::ObjectNotFound(_) => {}
+        // The API server has forgotten where the watch was, which is its right: it begins anew.
+        Error::QueueError(watcher::Error::WatchError(status)) if status.code == 410 => {
+            tracing::debug!(error = %status.message, "watch begun anew");
+        }
         error => tracing::warn!(error = %error, "watch interrupted"),
     }
 }

@@ -305,7 +305,8 @@ fn ready(facts: &Facts<'_>) -> Verdict {
         let why = listing_failure(facts).unwrap_or_else(|| "there is no version yet".to_owned());
         return say(false, reason::WAITING_FOR_INDEX, why);
     }
-    let why = listing_failure(facts).map(|why| format!(": {why}")).unwrap_or_default();
+    let complaint = facts.seen.values().find_map(|seen| seen.complaint.clone());
+    let why = listing_failure(facts).or(complaint).map(|why| format!(": {why}")).unwrap_or_default();
     say(false, reason::WAITING_FOR_INDEX, format!("0 of {wanted} workers have the index{why}"))
 }
 

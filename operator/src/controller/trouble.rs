@@ -43,9 +43,10 @@ pub fn of_refusal(refusal: &Refusal) -> Trouble {
     {
         (reason::LIMIT_RANGE, "set spec.workers.template.resources within the LimitRange of the namespace")
     } else {
-        (reason::REFUSED, "the API server says why")
+        (reason::REFUSED, "")
     };
-    Trouble { reason, message: format!("workers cannot be created: {}; {cure}", shortened(message)) }
+    let cure = if cure.is_empty() { String::new() } else { format!("; {cure}") };
+    Trouble { reason, message: format!("workers cannot be created: {}{cure}", shortened(message)) }
 }
 
 /// Why a pod that exists does not run.

@@ -45,8 +45,12 @@ pub struct Connection {
 
 /// Why a connection ended.
 enum End {
+    /// The key is not taken.
     Refused(String),
+    /// Nobody answers.
     Lost(String),
+    /// An order is not taken; the worker is well.
+    No(String),
 }
 
 impl Connection {
@@ -61,7 +65,7 @@ impl Connection {
             };
             let trouble = match end {
                 End::Refused(why) => Trouble::KeyRefused(why),
-                End::Lost(why) => Trouble::Unreachable(why),
+                End::Lost(why) | End::No(why) => Trouble::Unreachable(why),
             };
             let is_news = {
                 let mut seen = self.seen.lock();
@@ -175,19 +179,38 @@ impl Connection {
         if let Some(request) = use_request(&orders, &status)
             && told.used.as_ref() != Some(&request)
         {
-            in_time(ANSWER, client.use_versions(request.clone())).await?;
-            self.seen.lock().told.used = Some(request);
+            let refused = refusal(in_time(ANSWER, client.use_versions(request.clone())).await)?;
+            let mut seen = self.seen.lock();
+            if let Some(why) = &refused {
+                tracing::warn!(worker = seen.name, why, "worker does not take the version");
+            }
+            seen.told.used = Some(request);
+            seen.complaint = refused;
         }
         if let Some(request) = warm_request(&orders, &status, &told) {
             let version = request.version.clone();
-            let answer = in_time(ANSWER, client.warm(request)).await?.into_inner();
-            let mut seen = self.seen.lock();
-            seen.told.warmed = Some((version, orders.warm_up.clone()));
-            seen.unknown_paths = answer.unknown_paths;
-            drop(seen);
+            match in_time(ANSWER, client.warm(request)).await {
+                Ok(answer) => {
+                    let mut seen = self.seen.lock();
+                    seen.told.warmed = Some((version, orders.warm_up.clone()));
+                    seen.unknown_paths = answer.into_inner().unknown_paths;
+                }
+                // It has lost the index meanwhile, or the like: its next state says so, and the order is given again.
+                Err(End::No(why)) => tracing::debug!(why, "warm-up not taken"),
+                Err(end) => return Err(end),
+            }
             (self.notify)();
         }
         Ok(())
+    }
+}
+
+/// What a worker says against an order; other ends are the connection's.
+fn refusal<T>(answer: Result<T, End>) -> Result<Option<String>, End> {
+    match answer {
+        Ok(_) => Ok(None),
+        Err(End::No(why)) => Ok(Some(why)),
+        Err(end) => Err(end),
     }
 }
 
@@ -208,6 +231,9 @@ fn end_of(status: &Status) -> End {
     }
     match status.code() {
         Code::Unauthenticated => End::Refused(status.message().to_owned()),
+        Code::InvalidArgument | Code::NotFound | Code::FailedPrecondition | Code::ResourceExhausted => {
+            End::No(status.message().to_owned())
+        }
         code if status.message().is_empty() => End::Lost(format!("{code:?}")),
         _ => End::Lost(status.message().to_owned()),
     }

@@ -186,7 +186,15 @@ impl Fleets {
             let ended = match listed {
                 Ok(made) => Listing::Made { subject, made },
                 Err(failure) => {
-                    tracing::warn!(worker, reason = failure.reason, message = failure.message, "not listed");
+                    // Once: it is tried again and again, and the status says it.
+                    if tries == 0 {
+                        tracing::warn!(
+                            worker,
+                            reason = failure.reason,
+                            message = failure.message,
+                            "not listed"
+                        );
+                    }
                     Listing::Failed { subject, failure, at: Instant::now(), tries: tries.saturating_add(1) }
                 }
             };
@@ -208,6 +216,11 @@ impl Fleets {
     /// Forgets the workers of a Dataset that is gone.
     pub fn forget(&self, uid: &str) {
         self.shared.by_uid.lock().remove(uid);
+    }
+
+    /// Forgets the workers of all Datasets but these.
+    pub fn retain(&self, uids: &std::collections::HashSet<String>) {
+        self.shared.by_uid.lock().retain(|uid, _| uids.contains(uid));
     }
 
     /// Workers that are connected, over all Datasets.

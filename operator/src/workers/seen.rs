@@ -24,6 +24,8 @@ pub struct Seen {
     pub trouble: Option<Trouble>,
     /// What it was told.
     pub told: Told,
+    /// What it says against the version that it was told to use.
+    pub complaint: Option<String>,
     /// Paths of the last warm-up order that the version does not have.
     pub unknown_paths: Vec<String>,
 }
@@ -49,6 +51,7 @@ impl Seen {
             was_connected: false,
             trouble: None,
             told: Told::default(),
+            complaint: None,
             unknown_paths: Vec::new(),
         }
     }
