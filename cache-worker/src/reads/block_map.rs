@@ -211,6 +211,17 @@ impl<E> BlockMap<E> {
         }
     }
 
+    /// Says of the flights that are to bring slots of `wanted` and have not begun that a reader waits for them.
+    pub fn urge(&self, content: ContentId, wanted: Range<u32>) {
+        for slot in wanted {
+            if let Some(Slot::Pending { flight, .. }) = self.slots.get(&(content, slot))
+                && !flight.has_begun()
+            {
+                flight.urge();
+            }
+        }
+    }
+
     /// Records a chunk's arrival and tells those who wait; false where another flight brought it before.
     pub fn arrive(&mut self, content: ContentId, slot: u32, chunk: &Arc<Chunk>) -> bool {
         let Some(entry) = self.slots.get_mut(&(content, slot)) else { return false };

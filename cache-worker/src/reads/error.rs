@@ -94,3 +94,24 @@ impl FetchError {
         ReadError::new(self.code, self.message.clone())
     }
 }
+
+/// The code as a metric label.
+pub(super) fn code_label(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::NotFound => "not_found",
+        ErrorCode::UnknownVersion => "unknown_version",
+        ErrorCode::ObjectChanged => "object_changed",
+        ErrorCode::ObjectGone => "object_gone",
+        ErrorCode::Archived => "archived",
+        ErrorCode::OriginDenied => "origin_denied",
+        ErrorCode::OriginUnavailable => "origin_unavailable",
+        ErrorCode::DeadlinePassed => "deadline_passed",
+        ErrorCode::BadRequest => "bad_request",
+        ErrorCode::Overloaded => "overloaded",
+        ErrorCode::Unsupported => "unsupported",
+        ErrorCode::Stopping => "stopping",
+        ErrorCode::Cancelled => "cancelled",
+        ErrorCode::WrongKey => "wrong_key",
+        ErrorCode::Internal | ErrorCode::NotIndexed | ErrorCode::Unknown(_) => "internal",
+    }
+}

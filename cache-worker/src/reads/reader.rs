@@ -15,12 +15,12 @@ use millrace_store::Class;
 use millrace_transport::server::{Answer, AnswerSink, Blocks, IndexSource, ReadError, ReadRequest};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::ahead::{Ahead, MAX_BLOCKS_AHEAD};
 use super::background::{Background, Hint};
 use super::block_map::{Arrival, Chunk, Flight, Joined};
-use super::error::FetchError;
+use super::error::{FetchError, code_label};
 use super::fetcher::{Fetcher, Target, Terms};
 use super::plan;
 use crate::members::Members;
@@ -36,6 +36,10 @@ const PIECE_CHUNKS: usize = 4;
 
 /// How long an arrived chunk waits for others to go with it.
 const LINGER: Duration = Duration::from_millis(2);
+
+/// How long a read ahead leaves others before it, then it counts as a reader's own: by now one waits for it, and where the
+/// window stays full it would never have its turn. A few times the first byte of S3.
+const AHEAD_YIELDS: Duration = Duration::from_millis(250);
 
 /// Between two tries of a read whose flight failed for a reason that may pass. The origin has itself waited between its
 /// tries; this only keeps a fault of ours from turning in circles.
@@ -257,8 +261,19 @@ impl Reads {
         drop(mailbox);
         let piece = if slots.len() >= 2 * PIECE_CHUNKS { PIECE_CHUNKS } else { 1 };
         let mut linger = false;
+        let mut yields_until =
+            (reading.priority != Priority::Foreground).then(|| Instant::now() + AHEAD_YIELDS);
         loop {
-            let next = if linger {
+            let next = if let (false, Some(until)) = (linger, yields_until) {
+                match timeout_at(until, mail.recv()).await {
+                    Ok(mailed) => mailed,
+                    Err(_) => {
+                        yields_until = None;
+                        self.fetcher.map.lock().urge(reading.target.content(), slots.clone());
+                        continue;
+                    }
+                }
+            } else if linger {
                 match timeout(LINGER, mail.recv()).await {
                     Ok(mailed) => mailed,
                     Err(_) => {
@@ -464,25 +479,4 @@ fn join_runs(runs: Vec<Range<u32>>) -> Vec<Range<u32>> {
         }
     }
     joined
-}
-
-/// The code as a metric label.
-fn code_label(code: ErrorCode) -> &'static str {
-    match code {
-        ErrorCode::NotFound => "not_found",
-        ErrorCode::UnknownVersion => "unknown_version",
-        ErrorCode::ObjectChanged => "object_changed",
-        ErrorCode::ObjectGone => "object_gone",
-        ErrorCode::Archived => "archived",
-        ErrorCode::OriginDenied => "origin_denied",
-        ErrorCode::OriginUnavailable => "origin_unavailable",
-        ErrorCode::DeadlinePassed => "deadline_passed",
-        ErrorCode::BadRequest => "bad_request",
-        ErrorCode::Overloaded => "overloaded",
-        ErrorCode::Unsupported => "unsupported",
-        ErrorCode::Stopping => "stopping",
-        ErrorCode::Cancelled => "cancelled",
-        ErrorCode::WrongKey => "wrong_key",
-        ErrorCode::Internal | ErrorCode::NotIndexed | ErrorCode::Unknown(_) => "internal",
-    }
 }

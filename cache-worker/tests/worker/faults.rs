@@ -9,9 +9,10 @@ use millrace_s3_server::faults::plan::FaultPlan;
 use millrace_s3_server::faults::rule::{Fault, Rule};
 use millrace_s3_server::outage::OutageMode;
 use millrace_s3_server::target::Operation;
+use millrace_transport::Priority;
 use tokio::time::Instant;
 
-use crate::cluster::{Cluster, MIB, Running, body, config, membership, until};
+use crate::cluster::{Cluster, MIB, Running, body, config, membership, read_want, until, want};
 
 fn pack() -> InMemory {
     (0..9)
@@ -200,6 +201,43 @@ async fn an_index_is_fetched_from_a_peer_that_came_back_at_another_address() {
         running.stop().await;
     }
     s3.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_ahead_has_its_turn_though_readers_fill_the_window() {
+    let objects = InMemory::new().with("ahead", body("ahead", MIB)).with("busy", body("busy", 64 * MIB));
+    let cluster = Cluster::of(objects).await;
+    let plan = FaultPlan { seed: 7, ..FaultPlan::default() }
+        .with_first_byte(Duration::from_millis(100))
+        .rule(Rule::from(Fault::SlowDown).operation(Operation::GetObject).probability(0.3));
+    cluster.s3.set_faults(plan).unwrap();
+    let (version, deadline) = (cluster.served(), Instant::now() + Duration::from_secs(60));
+    // Each misses alone, and all of them together want several times what the window lets through.
+    let mut readers = tokio::task::JoinSet::new();
+    for number in 0..32 {
+        let (client, id, version) = (cluster.client.clone(), cluster.version, Arc::clone(&version));
+        readers.spawn(async move {
+            for chunk in (number..1024).step_by(32) {
+                let want = want(&version, "busy", chunk..chunk + 1);
+                read_want(&client, id, want, deadline).await.unwrap();
+            }
+        });
+    }
+    let window = Arc::clone(cluster.workers[0].worker.sources.window());
+    until("readers wait", || window.now().foreground_waiting > 8).await;
+    let mut stream = cluster.client.read(
+        cluster.version,
+        want(&version, "ahead", 0..16),
+        Instant::now() + Duration::from_secs(5),
+        Priority::Prefetch,
+    );
+    while let Some(chunk) = stream.next().await {
+        chunk.unwrap();
+    }
+    assert!(window.now().foreground_waiting > 0, "the readers were done too soon to show anything");
+    drop(stream);
+    readers.shutdown().await;
+    cluster.stop().await;
 }
 
 /// Changes the byte after `start` in the file of the tier that begins with it.
