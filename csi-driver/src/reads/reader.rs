@@ -171,7 +171,7 @@ impl Reader {
         if let Some(suppressed) = self.counters.count_error(error.code()) {
             let path = self.index.view().path(millrace_api::index::Node::File(run.file)).unwrap_or_default();
             let object = String::from_utf8_lossy(&path);
-            tracing::warn!(%object, chunks = ?run.chunks, suppressed, error = %error, "chunks could not be read");
+            tracing::warn!(object = &*object, chunks = ?run.chunks, suppressed, error = %error, "chunks could not be read");
         }
     }
 
