@@ -161,6 +161,48 @@ pub(crate) mod tests {
         .unwrap()
     }
 
+    /// All objects of a Dataset that uses every field. A change of it restarts workers: it is seen here first. To write it anew, run
+    /// with MILLRACE_WRITE_GOLDEN=1.
+    #[test]
+    fn the_objects_of_a_full_dataset_are_pinned() {
+        let spec = json!({
+            "sources": [{"path": "/", "s3": {
+                "bucket": "abc", "region": "r", "credentials": {"secretRef": {"name": "keys"}},
+            }}],
+            "workers": {
+                "replicas": 2, "serviceAccountName": "reader",
+                "cache": {"eviction": "LRU", "tiers": [
+                    {"medium": "Memory", "quota": "1Gi"},
+                    {"medium": "Disk", "quota": "20Gi", "volume": {"volumeClaimTemplate": {"storageClassName": "fast"}}},
+                ]},
+                "template": {
+                    "resources": {"requests": {"cpu": 2}}, "nodeSelector": {"disk": "nvme"},
+                    "tolerations": [{"key": "gpu", "operator": "Exists"}], "affinity": {"nodeAffinity": {}},
+                    "priorityClassName": "high", "imagePullSecrets": [{"name": "pull"}],
+                    "labels": {"team": "vision"}, "annotations": {"a": "b"},
+                },
+            },
+        });
+        let image = WorkerImage { image: "worker:1".into(), pull_policy: "IfNotPresent".into() };
+        let identity = stateful_set::WebIdentity { role_arn: "arn:role".into(), audience: "sts".into() };
+        let (owner, spec) = (owner(), dataset(spec).spec);
+        let workers = stateful_set::stateful_set(&owner, &spec, &image, Some(&identity), Some("1"), None);
+        let all = [
+            service::service(&owner),
+            workers,
+            budget::budget(&owner),
+            volume::volume(&owner),
+            volume::claim(&owner),
+        ];
+        let objects: Vec<&Value> = all.iter().map(|wanted| &wanted.object).collect();
+        let printed = format!("{}\n", serde_json::to_string_pretty(&objects).unwrap());
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/build/golden.json");
+        if std::env::var_os("MILLRACE_WRITE_GOLDEN").is_some() {
+            std::fs::write(path, &printed).unwrap();
+        }
+        assert!(printed == std::fs::read_to_string(path).unwrap_or_default(), "not as in {path}:\n{printed}");
+    }
+
     #[test]
     fn the_hash_changes_with_what_is_asked_for_and_with_nothing_else() {
         let of = |body| wanted(&owner(), Kind::Service, "x".into(), body).object;

@@ -15,6 +15,7 @@ use millrace_api::names;
 use serde_json::{Value, json};
 
 use super::diff::is_applied;
+use super::events::is_going;
 use crate::build::secrets::WantedSecret;
 use crate::build::{Kind, Owner, Wanted};
 use crate::lease::Held;
@@ -229,7 +230,7 @@ impl Writer {
             serde_json::from_value(wanted.object.clone()).expect("what we build is a Secret");
         match api.create(&creation(), &object).await {
             Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(kube::Error::Api(status)) if status.code == 409 || is_going(&status) => Ok(false),
             Err(source) => Err(Write::Ask {
                 step: "create",
                 what: format!("Secret {}/{}", owner.namespace, wanted.name),

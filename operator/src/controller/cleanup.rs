@@ -150,25 +150,24 @@ async fn tell(
     Ok(())
 }
 
-/// Pods of the namespace that use the claim and have not ended.
+/// Pods of the namespace that name the claim. Kubernetes keeps a claim for those that have ended too, until they are deleted.
 async fn pods_with_claim(client: &Client, owner: &Owner) -> Result<BTreeSet<String>, ReconcileError> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &owner.namespace);
     let pods = api.list(&ListParams::default().limit(MAX_PODS)).await.map_err(|source| {
         ReconcileError::Read { what: format!("pods of {}", owner.namespace), source: Box::new(source) }
     })?;
     let claim = names::claim(&owner.name);
-    let uses = |pod: &Pod| {
+    let uses = |pod: &&Pod| {
         let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
         let mut claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        !matches!(phase, Some("Succeeded" | "Failed")) && claims.any(|used| used.claim_name == claim)
+        claims.any(|used| used.claim_name == claim)
     };
-    Ok(pods
-        .items
-        .iter()
-        .filter(|pod| uses(pod))
-        .map(|pod| format!("{}/{}", owner.namespace, pod.name_any()))
-        .collect())
+    let in_words = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let ended = if matches!(phase, Some("Succeeded" | "Failed")) { " (ended: delete it)" } else { "" };
+        format!("{}/{}{ended}", owner.namespace, pod.name_any())
+    };
+    Ok(pods.items.iter().filter(uses).map(in_words).collect())
 }
 
 /// Objects of ours: of one Dataset, or of all.

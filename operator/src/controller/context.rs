@@ -11,6 +11,7 @@ use kube::runtime::reflector::Store;
 use millrace_api::dataset::status::DatasetStatus;
 use millrace_api::keys::Key;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::apply::Writer;
@@ -39,6 +40,8 @@ pub struct Stores {
 pub struct Context {
     /// What watches have brought.
     pub stores: Stores,
+    /// Whether they have all that there was when they began.
+    pub filled: watch::Receiver<bool>,
     /// Writes, with the lease.
     pub writer: Writer,
     /// The workers.

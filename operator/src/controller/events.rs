@@ -75,9 +75,18 @@ pub async fn publish(recorder: &Recorder, dataset: &Dataset, transitions: Vec<Tr
             secondary: None,
         };
         if let Err(error) = recorder.publish(&event, &dataset.object_ref(&())).await {
+            // A namespace that is being deleted takes no events.
+            if matches!(&error, kube::Error::Api(status) if is_going(status)) {
+                return;
+            }
             tracing::warn!(error = %error, reason = event.reason, "event not published");
         }
     }
+}
+
+/// Whether the API server refuses because the namespace is being deleted.
+pub fn is_going(status: &kube::core::Status) -> bool {
+    status.code == 403 && status.message.contains("because it is being terminated")
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use millrace_api::dataset::spec::Dataset;
 use millrace_api::keys::Key;
 use millrace_api::names;
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::apply::Writer;
@@ -79,8 +79,10 @@ pub async fn run(client: Client, setup: Setup, stop: CancellationToken) {
     let stores = Stores { stateful_sets, services, budgets, claims, volumes, pods };
     let reporter =
         Reporter { controller: "millrace-operator".into(), instance: Some(setup.instance.clone()) };
+    let (filled, is_filled) = watch::channel(false);
     let context = Arc::new(Context {
         stores,
+        filled: is_filled,
         writer: Writer::new(client.clone(), setup.held),
         fleets: fleets.clone(),
         image: setup.image,
@@ -94,6 +96,7 @@ pub async fn run(client: Client, setup: Setup, stop: CancellationToken) {
     let consumers = Consumers { client, recorder: context.recorder.clone(), lease: held, missing_keys };
     let beside = async {
         tokio::join!(
+            fill(&context.stores, filled),
             consumers::run(consumers, stop.clone()),
             make_keys_again(missed, &datasets, &context, triggers, stop.clone())
         );
@@ -163,6 +166,19 @@ where
     (store, changes.boxed())
 }
 
+/// Says when all stores are filled. They wake one waiter only, so that this is the one.
+async fn fill(stores: &Stores, filled: watch::Sender<bool>) {
+    let Stores { stateful_sets, services, budgets, claims, volumes, pods } = stores;
+    // Each fails only where the controller is gone, and with it all that waits.
+    let _ = stateful_sets.wait_until_ready().await;
+    let _ = services.wait_until_ready().await;
+    let _ = budgets.wait_until_ready().await;
+    let _ = claims.wait_until_ready().await;
+    let _ = volumes.wait_until_ready().await;
+    let _ = pods.wait_until_ready().await;
+    filled.send_replace(true);
+}
+
 fn owner_of<K: Resource>(object: K) -> Option<ObjectRef<Dataset>> {
     let name = object.labels().get(names::DATASET_LABEL)?.clone();
     Some(ObjectRef::new(&name).within(&object.namespace()?))
@@ -183,18 +199,8 @@ async fn sweep(context: &Context) {
 }
 
 async fn counted(dataset: Arc<Dataset>, context: Arc<Context>) -> Result<Action, ReconcileError> {
-    // Once filled they stay so; before, nothing of a Dataset would seem to be there.
-    let stores = &context.stores;
-    let filled = async {
-        // A writer is dropped only with the controller.
-        let _ = stores.stateful_sets.wait_until_ready().await;
-        let _ = stores.services.wait_until_ready().await;
-        let _ = stores.budgets.wait_until_ready().await;
-        let _ = stores.claims.wait_until_ready().await;
-        let _ = stores.volumes.wait_until_ready().await;
-        let _ = stores.pods.wait_until_ready().await;
-    };
-    filled.await;
+    // Before, nothing of a Dataset would seem to be there. The sender goes only with the controller.
+    let _ = context.filled.clone().wait_for(|is_filled| *is_filled).await;
     let metrics = Arc::clone(&context.metrics);
     metrics.reconciles.inc();
     let timer = metrics.duration.start_timer();

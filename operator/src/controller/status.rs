@@ -227,10 +227,11 @@ fn origin_words(facts: &Facts<'_>, why: &str, message: &str, source: &str) -> St
 
 fn listing_failure(facts: &Facts<'_>) -> Option<String> {
     match facts.listing {
-        Listing::Failed { failure, .. } => {
+        // It is true until another try says otherwise.
+        Listing::Failed { failure, .. } | Listing::Running { former: Some(failure), .. } => {
             Some(origin_words(facts, &failure.reason, &failure.message, &failure.source))
         }
-        Listing::Idle | Listing::Running { .. } | Listing::Made { .. } => None,
+        Listing::Idle | Listing::Running { former: None, .. } | Listing::Made { .. } => None,
     }
 }
 

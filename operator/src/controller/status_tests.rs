@@ -129,6 +129,14 @@ fn a_refusal_of_the_bucket_names_the_secret_to_check() {
     scene.assert("Indexed", "False", "ListingFailed", words);
     scene.assert("Ready", "False", "WaitingForIndex", words);
     scene.assert("Warm", "False", "WaitingForIndex", "");
+    // A further try is no news.
+    if let Listing::Failed { subject, failure, .. } = &scene.listing {
+        let former = Some(failure.clone());
+        let again = Listing::Running { subject: subject.clone(), worker: "w-0".into(), objects: 0, former };
+        let before = scene.says("Indexed");
+        scene.listing = again;
+        assert_eq!(scene.says("Indexed"), before);
+    }
     scene.listing = failed("NoSuchBucket", "no such bucket");
     assert!(!scene.says("Indexed").2.contains("check secret"));
 }

@@ -160,12 +160,17 @@ impl Fleets {
         let Some(fleet) = fleets.get_mut(&owner.uid) else { return };
         let Some(link) = fleet.links.get(worker) else { return };
         let ip = link.seen.lock().ip.clone();
-        let tries = match &fleet.listing {
-            Listing::Failed { subject: of, tries, .. } if *of == subject => *tries,
-            Listing::Idle | Listing::Running { .. } | Listing::Made { .. } | Listing::Failed { .. } => 0,
+        let (tries, former) = match &fleet.listing {
+            Listing::Failed { subject: of, tries, failure, .. } if *of == subject => {
+                (*tries, Some(failure.clone()))
+            }
+            Listing::Idle | Listing::Running { .. } | Listing::Made { .. } | Listing::Failed { .. } => {
+                (0, None)
+            }
         };
         tracing::info!(dataset = owner.name, namespace = owner.namespace, worker, "listing");
-        fleet.listing = Listing::Running { subject: subject.clone(), worker: worker.to_owned(), objects: 0 };
+        fleet.listing =
+            Listing::Running { subject: subject.clone(), worker: worker.to_owned(), objects: 0, former };
         let stop = self.shared.stop.child_token();
         fleet.listing_stop = Some(stop.clone().drop_guard());
         let (fleets, uid, key, notify) =

@@ -41,6 +41,8 @@ pub enum Listing {
         worker: String,
         /// Objects found so far.
         objects: u64,
+        /// Why the try before this one failed.
+        former: Option<proto::Failure>,
     },
     /// It was listed.
     Made {

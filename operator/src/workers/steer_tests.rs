@@ -108,9 +108,11 @@ fn the_first_worker_lists_and_the_version_is_shown_to_all() {
 #[test]
 fn nothing_is_listed_twice_at_once_and_a_failure_is_tried_again_later() {
     let mut scene = Scene::new(1);
-    scene.listing = Listing::Running { subject: scene.subject(), worker: "w-0".into(), objects: 0 };
+    scene.listing =
+        Listing::Running { subject: scene.subject(), worker: "w-0".into(), objects: 0, former: None };
     assert_eq!(scene.steer().list, None);
-    scene.listing = Listing::Running { subject: scene.subject(), worker: "gone".into(), objects: 0 };
+    scene.listing =
+        Listing::Running { subject: scene.subject(), worker: "gone".into(), objects: 0, former: None };
     assert!(scene.steer().list.is_some(), "the worker that listed is gone");
     let failure = proto::Failure::default();
     scene.listing =
