@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod mount;
 pub mod node_cache;
 pub mod node_mounts;
+pub mod parent;
 pub mod publish;
 pub mod reads;
 pub mod recover;

@@ -1,6 +1,6 @@
 //! How does a mount process come up, serve and end?
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use crate::metrics::{ReadCounters, Snapshots};
 use crate::mount::attach::{DeadMount, Method, Mount, attach};
 use crate::mount::options::MountOptions;
 use crate::mount::read_ahead;
+use crate::parent;
 use crate::reads::{Reader, ReaderConfig};
 
 /// Deadline of each mount syscall and of INIT; both take microseconds unless something is wedged. Guess.
@@ -66,13 +67,17 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let (token, content) = (tasks.token(), Admin { registry: registry.clone(), readiness, build });
     tasks.spawn_essential("admin port", async move { Ok(admin.serve(content, token).await?) });
 
+    if config.ends_with_stdin {
+        parent::watch(tasks.token())?;
+    }
     let client = find_workers(&config).await?;
     if let Some(path) = config.membership_file.clone() {
         tasks.spawn("membership file", members::follow(path, client.clone(), tasks.token()));
     }
     let mark = ServingMark::leave(&config.index_dir)
         .with_context(|| format!("use --index-dir {:?}", config.index_dir))?;
-    let index = Arc::new(open_index(&client, &config, mark.is_after_death()).await?);
+    let Opened { index, is_verified } = open_index(&client, &config, mark.is_after_death()).await?;
+    let index = Arc::new(index);
     let store = config.node_store.as_ref().map(open_store).transpose()?;
     let session = Arc::new(Mutex::new(None::<Running>));
     let snapshot = session.clone();
@@ -88,13 +93,19 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         runtime: tokio::runtime::Handle::current(),
         counters: ReadCounters::register(&registry)?,
     });
-    let file_system = DatasetFs::new(index, config.ownership, reader.clone(), AHEAD_LIMIT_BYTES);
+    let file_system = DatasetFs::new(index.clone(), config.ownership, reader.clone(), AHEAD_LIMIT_BYTES);
     let (mount, running) = mount(&config, file_system).await?;
     *session.lock() = Some(running);
     mounted.met();
     if let Some(node) = config.node_name.clone() {
         let follow = announce::follow(client, node, config.version, config.pods_file.clone(), tasks.token());
         tasks.spawn("announcement", follow);
+    }
+    if !is_verified {
+        tasks.spawn_essential(
+            "index verification",
+            verify_behind(index, config.index_dir.clone(), config.version),
+        );
     }
     tracing::info!(dataset = config.dataset, version = %config.version, mount_point = %config.mount_point.display(), "mounted");
     if let Some(path) = &config.addresses_file {
@@ -149,32 +160,57 @@ fn client_name(config: &Config) -> String {
     format!("mount/{}@{node}#{}", config.dataset, std::process::id())
 }
 
+/// The index, and whether all of it was read.
+struct Opened {
+    index: IndexFile,
+    is_verified: bool,
+}
+
 /// Opens the index from the folder, or fetches it from the workers first.
-async fn open_index(client: &Client, config: &Config, is_after_death: bool) -> anyhow::Result<IndexFile> {
+async fn open_index(client: &Client, config: &Config, is_after_death: bool) -> anyhow::Result<Opened> {
     let Config { index_dir: dir, version, read_deadline, .. } = config;
     let version = *version;
-    match open_verified(dir, version, is_after_death).await {
-        Ok(index) => return Ok(index),
+    match open_installed(dir, version, is_after_death).await {
+        Ok(opened) => return Ok(opened),
         Err(error) => {
             tracing::info!(%version, reason = %error, "index is not here yet, fetching it from the workers")
         }
     }
     let incoming = IncomingIndex::create(dir)?;
     client.fetch_index(version, incoming.path(), Instant::now() + *read_deadline).await?;
-    Ok(tokio::task::spawn_blocking(move || incoming.install(Some(version))).await??)
+    let index = tokio::task::spawn_blocking(move || incoming.install(Some(version))).await??;
+    Ok(Opened { index, is_verified: true })
 }
 
-/// A read error under the map has killed the process that had it; its successor must not serve before it has looked.
-async fn open_verified(dir: &Path, version: VersionId, is_after_death: bool) -> anyhow::Result<IndexFile> {
+/// What is quick to verify is: bits flip on disks. A read error under the map has killed the process that had it; its
+/// successor must not serve before it has looked, however long that takes.
+async fn open_installed(dir: &Path, version: VersionId, is_after_death: bool) -> anyhow::Result<Opened> {
     let dir = dir.to_owned();
-    let open = move || -> anyhow::Result<IndexFile> {
+    let open = move || -> anyhow::Result<Opened> {
         let index = IndexFile::open(&dir, version)?;
-        if is_after_death {
+        let is_verified = is_after_death || index.is_quick_to_verify();
+        if is_verified {
             index.verify()?;
         }
-        Ok(index)
+        Ok(Opened { index, is_verified })
     };
     tokio::task::spawn_blocking(open).await?
+}
+
+/// Reads an index that is served already. Where it has rotted on the disk the process ends: its successor fetches it anew.
+async fn verify_behind(
+    index: Arc<IndexFile>,
+    dir: PathBuf,
+    version: VersionId,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let verifying = tokio::task::spawn_blocking(move || {
+        index.verify().inspect_err(|_| {
+            // Where it stays the successor meets it again, and ends again.
+            let _ = IndexFile::remove(&dir, version);
+        })
+    });
+    // Cut off where the process ends anyway.
+    verifying.await.unwrap_or(Ok(())).map_err(Into::into)
 }
 
 fn open_store(node_store: &NodeStore) -> anyhow::Result<Store> {
@@ -190,7 +226,8 @@ fn open_store(node_store: &NodeStore) -> anyhow::Result<Store> {
 
 async fn mount(config: &Config, file_system: DatasetFs) -> anyhow::Result<(Mount, Running)> {
     let (point, threads) = (config.mount_point.clone(), config.fuse_threads);
-    let options = MountOptions { source: format!("millrace:{}", config.dataset), is_shared: true };
+    let (source, context) = (format!("millrace:{}", config.dataset), config.selinux_context.clone());
+    let options = MountOptions { source, is_shared: true, context };
     let mount = move || -> anyhow::Result<(Mount, Running)> {
         let attached = attach(&point, &options, Method::Auto, DeadMount::Clean, MOUNT_DEADLINE)?;
         let session = Session::negotiate(attached.device, &Wanted::default(), MOUNT_DEADLINE)?;

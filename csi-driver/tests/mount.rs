@@ -81,7 +81,7 @@ fn may_mount() -> bool {
 }
 
 fn options() -> MountOptions {
-    MountOptions { source: "vision/imagenet, v2".into(), is_shared: true }
+    MountOptions { source: "vision/imagenet, v2".into(), is_shared: true, context: None }
 }
 
 /// Gives a folder that the kernel's table names as we do.

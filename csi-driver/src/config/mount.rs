@@ -72,6 +72,12 @@ pub struct MountArgs {
     /// Permissions of folders, octal.
     #[arg(long, default_value = "0555", value_parser = parse_mode)]
     pub dir_mode: u16,
+    /// SELinux context of all files, where the kernel has SELinux.
+    #[arg(long, value_name = "CONTEXT")]
+    pub selinux_context: Option<String>,
+    /// Stop at the end of standard input: when the process that started this one is gone, however that ended.
+    #[arg(long, hide = true)]
+    pub end_with_stdin: bool,
     /// How long one read may wait for S3 before it fails with EIO, and the start for the index, seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = READ_DEADLINE.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub read_deadline_seconds: u64,
@@ -168,6 +174,10 @@ pub struct Config {
     pub node_store: Option<NodeStore>,
     /// Owner and permissions of everything.
     pub ownership: Ownership,
+    /// SELinux context of all files.
+    pub selinux_context: Option<String>,
+    /// Whether to stop at the end of standard input.
+    pub ends_with_stdin: bool,
     /// How long one read may wait, and the start for the index: workers may themselves be fetching it.
     pub read_deadline: Duration,
     /// Threads that serve the kernel's requests.
@@ -209,6 +219,8 @@ impl Config {
                 file_mode: args.file_mode,
                 dir_mode: args.dir_mode,
             },
+            selinux_context: args.selinux_context.clone(),
+            ends_with_stdin: args.end_with_stdin,
             read_deadline: Duration::from_secs(args.read_deadline_seconds),
             fuse_threads: usize::from(args.fuse_threads),
             admin_address: args.admin_address,
