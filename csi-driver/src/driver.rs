@@ -82,6 +82,7 @@ pub async fn drive(config: ServeConfig) -> anyhow::Result<()> {
         folders,
         wait: config.publish_wait,
         fuse_device: config.fuse_device.clone(),
+        has_selinux: has_selinux(),
         tasks: tasks.clone(),
     };
     let publisher = Publisher::new(publisher_config, mounts.clone(), records);
@@ -133,6 +134,11 @@ fn prepare(folders: Folders, config: &ServeConfig) -> anyhow::Result<(Folders, R
         "looked at what a former driver left"
     );
     Ok((folders, records))
+}
+
+/// Whether the kernel labels files by SELinux.
+fn has_selinux() -> bool {
+    std::fs::read_to_string("/proc/filesystems").is_ok_and(|known| known.contains("selinuxfs"))
 }
 
 /// Opens the sockets, the one for calls first: kubelet calls as soon as it finds the other.

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use millrace_api::ids::VersionId;
 use millrace_api::keys::Key;
 use millrace_daemon::shutdown::Tasks;
 use parking_lot::Mutex;
@@ -99,6 +100,12 @@ impl NodeMounts {
     /// Datasets that have a mount process here.
     pub fn datasets(&self) -> Vec<String> {
         self.inner.slots.lock().keys().map(|key| key.uid.clone()).collect()
+    }
+
+    /// Versions of a Dataset that have a mount process here.
+    fn versions(&self, uid: &str) -> Vec<VersionId> {
+        let slots = self.inner.slots.lock();
+        slots.keys().filter(|key| key.uid == uid).map(|key| key.version).collect()
     }
 
     fn create(&self, plan: &MountPlan, data_key: Option<&Key>) -> Arc<Slot> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use millrace_daemon::logging::{LogArgs, LogFormat};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 
 use super::plan::{Folders, MountPlan};
@@ -43,6 +43,8 @@ pub struct Launch {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    /// Open for as long as this process lives; the mount process ends with it.
+    _life: Option<ChildStdin>,
     addresses: PathBuf,
     words: Arc<Mutex<Vec<u8>>>,
     relay: JoinHandle<()>,
@@ -82,7 +84,7 @@ impl Launch {
             arguments.push(("--selinux-context", context.into()));
         }
         let flat = arguments.into_iter().flat_map(|(name, value)| [OsString::from(name), value]);
-        std::iter::once("mount".into()).chain(flat).collect()
+        ["mount".into(), "--end-with-stdin".into()].into_iter().chain(flat).collect()
     }
 
     /// Starts a mount process. The folders and files that it is told of are there.
@@ -98,13 +100,16 @@ impl Launch {
         {
             command.env_remove(name);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn()?;
         let words = Arc::new(Mutex::new(Vec::new()));
         let output = child.stderr.take().ok_or_else(|| io::Error::other("no pipe to the mount process"))?;
         let (output, own) = (File::from(output.into_owned_fd()?), Arc::clone(&words));
         let relay = tokio::task::spawn_blocking(move || relay(output, &own));
-        Ok(Process { child, addresses: self.folders.process(&plan.key).join(ADDRESSES_FILE), words, relay })
+        // Taken, for waiting for the child would close it.
+        let life = child.stdin.take();
+        let addresses = self.folders.process(&plan.key).join(ADDRESSES_FILE);
+        Ok(Process { child, _life: life, addresses, words, relay })
     }
 }
 

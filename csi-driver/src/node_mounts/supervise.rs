@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use millrace_store::index_file::IndexFile;
 use tokio_util::sync::CancellationToken;
 
 use super::NodeMounts;
@@ -106,6 +107,7 @@ async fn run(
         return died(process.last_words(status).await);
     }
     *generation += 1;
+    forget_indexes(mounts, plan).await;
     let usage = usage(mounts, plan).await;
     slot.state.send_replace(MountState::Ready(Ready { generation: *generation, usage, is_silent: false }));
     mounts.inner.served.notify_one();
@@ -236,6 +238,24 @@ async fn watch(mounts: &NodeMounts, slot: &Arc<Slot>) {
 
 fn point_of(mounts: &NodeMounts, slot: &Slot) -> String {
     mounts.inner.config.launch.folders.mount_point(&slot.plan.key).display().to_string()
+}
+
+/// Removes the indexes of versions that are not mounted any more: each refresh of a large dataset leaves one.
+async fn forget_indexes(mounts: &NodeMounts, plan: &MountPlan) {
+    let dir = mounts.inner.config.launch.folders.dataset_cache(&plan.key.uid).join("indexes");
+    let mounted = mounts.versions(&plan.key.uid);
+    let forgotten = blocking(move || {
+        let known = IndexFile::list(&dir).map_err(|error| describe(&error))?;
+        let unused = known.into_iter().filter(|version| !mounted.contains(version));
+        unused
+            .map(|version| IndexFile::remove(&dir, version))
+            .collect::<Result<(), _>>()
+            .map_err(|error| describe(&error))
+    })
+    .await;
+    if let Err(trouble) = forgotten {
+        tracing::warn!(dataset = plan.dataset, trouble, "indexes of former versions stay");
+    }
 }
 
 /// Asks the mount how large the dataset is: once, for a version never changes.

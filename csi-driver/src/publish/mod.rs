@@ -44,6 +44,8 @@ pub struct PublisherConfig {
     pub wait: Duration,
     /// The device that FUSE needs.
     pub fuse_device: PathBuf,
+    /// Whether the kernel labels files by SELinux.
+    pub has_selinux: bool,
     /// The tasks of the process.
     pub tasks: Tasks,
 }
@@ -129,7 +131,7 @@ impl Publisher {
         if !self.inner.config.fuse_device.exists() {
             return Err(PublishError::NoFuse { node: self.inner.config.node.clone() });
         }
-        let plan = self.plan(&request, deadline).await?;
+        let plan = self.plan(&target, &request, deadline).await?;
         let lease = self.inner.mounts.lease(&plan, Some(&request.key)).await;
         let stop = self.inner.config.tasks.token();
         let ready = tokio::select! {
@@ -163,8 +165,13 @@ impl Publisher {
     }
 
     /// What to mount: as before where the target had it already, else as a worker says.
-    async fn plan(&self, request: &Publish, deadline: Instant) -> Result<MountPlan, PublishError> {
-        if let Some(record) = self.inner.records.get(&request.target) {
+    async fn plan(
+        &self,
+        target: &Path,
+        request: &Publish,
+        deadline: Instant,
+    ) -> Result<MountPlan, PublishError> {
+        if let Some(record) = self.inner.records.get(target) {
             return Ok(record.plan);
         }
         let stop = self.inner.config.tasks.token();
@@ -173,7 +180,9 @@ impl Publisher {
             () = stop.cancelled() => return Err(PublishError::Stopping),
         };
         let request::Dataset { uid, workers, .. } = request.dataset.clone();
-        Ok(MountPlan::new(uid, request.dataset.full_name(), workers, request.context.clone(), &settings))
+        // A kernel without SELinux refuses the option.
+        let context = request.context.clone().filter(|_| self.inner.config.has_selinux);
+        Ok(MountPlan::new(uid, request.dataset.full_name(), workers, context, &settings))
     }
 
     /// Writes a target down and makes it so.
@@ -182,6 +191,8 @@ impl Publisher {
         blocking(move || {
             let Inner { records, config, .. } = &*publisher.inner;
             let target = record.target.clone();
+            let point = config.folders.mount_point(&slot.plan.key);
+            steps::require_alive(&point, &target, &slot.plan.dataset)?;
             let failed = |step| move |source| (step, source);
             let pod = record.pod.clone();
             records
@@ -189,7 +200,7 @@ impl Publisher {
                 .map_err(failed("write down"))
                 .and_then(|()| slot.add_target(&target, pod).map_err(failed("list the pods")))
                 .map_err(|(step, source)| steps::file_error(step, &target, source))
-                .and_then(|()| steps::show(&config.folders.mount_point(&slot.plan.key), &target))
+                .and_then(|()| steps::show(&point, &target))
                 .map(|()| publisher.inner.shown.note(&target, generation))
                 .inspect_err(|_| {
                     // As far as it goes: what stays is made good by the next call.
@@ -232,7 +243,11 @@ impl Publisher {
     }
 
     async fn lock(&self, target: &Path, deadline: Instant, waited: Duration) -> Result<Locked, PublishError> {
-        let locked = self.inner.locks.lock(target, deadline).await;
+        let stop = self.inner.config.tasks.token();
+        let locked = tokio::select! {
+            locked = self.inner.locks.lock(target, deadline) => locked,
+            () = stop.cancelled() => return Err(PublishError::Stopping),
+        };
         locked.ok_or_else(|| PublishError::Busy { target: target.to_owned(), waited })
     }
 }

@@ -58,7 +58,9 @@ impl Publisher {
             let key_file = self.inner.config.folders.key_file(&record.plan.key);
             let target = record.target.clone();
             let is_void = blocking(move || {
-                let is_void = !key_file.exists() || std::fs::symlink_metadata(&target).is_err();
+                // A dead mount is not asked: it would fail, or hang.
+                let is_gone = steps::look(&target)? == AtTarget::Free && !target.is_dir();
+                let is_void = is_gone || !key_file.exists();
                 if is_void {
                     // Kubelet publishes again or unpublishes; either way nothing of ours shall lie there.
                     steps::unmount(&target)?;

@@ -51,6 +51,18 @@ pub fn health(target: &Path) -> Result<Health, PublishError> {
     stale::health(target, LOOK_DEADLINE).map_err(|source| file_error("look at the mount", target, source))
 }
 
+/// Fails where the mount that is to be shown does not answer.
+pub fn require_alive(mount_point: &Path, target: &Path, dataset: &str) -> Result<(), PublishError> {
+    let health = stale::health(mount_point, LOOK_DEADLINE)
+        .map_err(|source| file_error("look at the mount", target, source))?;
+    let trouble = match health {
+        Health::Answers => return Ok(()),
+        Health::Dead => "it has just died and is being started again",
+        Health::Silent => "it hangs; it is killed if that lasts, and started again",
+    };
+    Err(PublishError::MountProcess { dataset: dataset.to_owned(), trouble: trouble.to_owned() })
+}
+
 /// Shows a mount at a target, in place of whatever of ours lies there.
 pub fn show(mount_point: &Path, target: &Path) -> Result<(), PublishError> {
     unmount(target)?;
