@@ -10,8 +10,10 @@ WORKDIR /src
 COPY . .
 RUN set -e; mkdir /out; \
   if [ -d prebuilt ]; then cp prebuilt/* /out/; exit; fi; \
-  cargo build --profile dist --locked --bin operator --bin cache-worker --bin csi-driver --bin millrace; \
-  for program in operator cache-worker csi-driver millrace; do cp target/x86_64-unknown-linux-gnu/dist/$program /out/; done; \
+  cargo build --profile dist --locked --bin operator --bin cache-worker --bin csi-driver --bin millrace --bin train-mnist; \
+  for program in operator cache-worker csi-driver millrace train-mnist; do \
+    cp target/x86_64-unknown-linux-gnu/dist/$program /out/; \
+  done; \
   cp /etc/ssl/certs/ca-certificates.crt /out/
 
 FROM scratch AS operator
@@ -53,3 +55,16 @@ COPY --from=build /out/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /out/csi-driver /csi-driver
 COPY --from=build /out/millrace /millrace
 ENTRYPOINT ["/csi-driver"]
+
+# No part of Millrace: the training job of examples/kubernetes/train-mnist.yaml.
+FROM scratch AS train-mnist
+ARG VERSION=dev
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="millrace-train-mnist" \
+      org.opencontainers.image.description="Fits a small model to MNIST: an example of a training job." \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /out/train-mnist /train-mnist
+USER 65532:65532
+ENTRYPOINT ["/train-mnist"]

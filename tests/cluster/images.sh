@@ -11,7 +11,7 @@ aliases() {
   local version target
   version=$(sed -n 's/^appVersion: *"\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' "$repository/charts/millrace/Chart.yaml")
   echo 'registry.test/shell:1 docker.io/library/busybox:1.36'
-  for target in operator cache-worker csi-driver; do
+  for target in operator cache-worker csi-driver train-mnist; do
     echo "registry.test/millrace/$target:dev ghcr.io/millrace/$target:$version"
   done
 }
@@ -57,19 +57,19 @@ build_base_images() {
   rm -rf "$root"
 }
 
-# Our three images, from the programs of a folder: build_images FOLDER
+# Our three images and that of an example, from the programs of a folder: build_images FOLDER
 build_images() {
   local from=$1 context target program size
   build_base_images
   rm -rf "$state"/context.*
   context=$(mktemp -d "$state/context.XXXXXX")
   mkdir "$context/prebuilt"
-  for program in operator cache-worker csi-driver millrace; do
+  for program in operator cache-worker csi-driver millrace train-mnist; do
     [ -x "$from/$program" ] || fail "$from/$program is missing: build the programs first (make build)"
     strip -o "$context/prebuilt/$program" "$from/$program"
   done
   cp /etc/ssl/certs/ca-certificates.crt "$context/prebuilt/"
-  for target in operator cache-worker csi-driver; do
+  for target in operator cache-worker csi-driver train-mnist; do
     buildah bud -q --isolation chroot --pull-never --layers=false --file "$repository/Dockerfile" --target "$target" \
       --build-arg BUILDER=registry.test/shell:1 --tag "registry.test/millrace/$target:dev" "$context" >/dev/null
     save_image "registry.test/millrace/$target:dev"
