@@ -101,6 +101,10 @@ fn every_example_is_valid() {
     let mut seen = 0;
     for entry in std::fs::read_dir(examples).unwrap() {
         let path = entry.unwrap().path();
+        // Folders hold what else a cluster needs.
+        if path.is_dir() {
+            continue;
+        }
         let checked = millrace(&["validate", "-f", path.to_str().unwrap()]);
         assert!(checked.status.success(), "{path:?}: {}", text(&checked.stderr));
         seen += 1;

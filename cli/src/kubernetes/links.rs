@@ -3,10 +3,10 @@
 //! A link that does not hold only because another does not is waiting, not broken: a claim that is missing because the bucket
 //! cannot be listed is no fault of the claim. So what is named is where something can be done.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
-use millrace_api::dataset::conditions::{ACCEPTED, DEGRADED, INDEXED, READY};
+use millrace_api::dataset::conditions::{ACCEPTED, DEGRADED, INDEXED, READY, reason};
 use millrace_api::dataset::spec::Dataset;
 use millrace_api::names;
 use millrace_api::pod_annotation::PodDatasets;
@@ -233,8 +233,10 @@ fn node_links(links: &mut Links, evidence: &PodEvidence, all_ready: bool) {
         );
     }
     let phase = status.phase.as_deref().unwrap_or("Pending");
+    let trouble = container_trouble(&status);
     let failure = events.iter().rev().find(|event| event.reason.as_deref() == Some("FailedMount"));
-    if phase != "Pending" {
+    // kubelet looks at containers once all volumes are mounted.
+    if phase != "Pending" || trouble.is_some() {
         links.ok("node", format!("mounted on node {name:?}"));
     } else if let Some(failure) = failure {
         let says = format!("on node {name:?}: {}", failure.message.as_deref().unwrap_or("mount failed"));
@@ -250,16 +252,29 @@ fn node_links(links: &mut Links, evidence: &PodEvidence, all_ready: bool) {
     } else {
         links.waiting("node", format!("on node {name:?}, not started yet"));
     }
-    containers(links, &status.init_container_statuses, &status.container_statuses, phase);
+    match trouble {
+        Some(says) if says.contains("subPath") => links.broken(
+            "containers",
+            says,
+            "the dataset has no such folder: correct it in the pod's annotation, and create the pod anew",
+        ),
+        Some(says) => {
+            links.broken(
+                "containers",
+                says,
+                "nothing of Millrace: see kubectl describe and kubectl logs --previous",
+            );
+        }
+        None if phase == "Pending" => links.waiting("containers", "not started yet"),
+        None => links.ok("containers", phase),
+    }
 }
 
-fn containers(
-    links: &mut Links,
-    inits: &Option<Vec<ContainerStatus>>,
-    containers: &Option<Vec<ContainerStatus>>,
-    phase: &str,
-) {
-    let waiting = inits.iter().flatten().chain(containers.iter().flatten()).find_map(|container| {
+/// What keeps a container from running, otherwise than that its turn has not come.
+fn container_trouble(status: &PodStatus) -> Option<String> {
+    let all =
+        status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
+    all.into_iter().find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let reason = waiting.reason.as_deref()?;
         let is_usual = ["ContainerCreating", "PodInitializing"].contains(&reason);
@@ -267,16 +282,7 @@ fn containers(
             let message = waiting.message.as_deref().unwrap_or_default();
             format!("container {:?}: {reason}: {message}", container.name)
         })
-    });
-    match (waiting, phase) {
-        (Some(says), _) => links.broken(
-            "containers",
-            says,
-            "nothing of Millrace: see kubectl describe and kubectl logs --previous",
-        ),
-        (None, "Pending") => links.waiting("containers", "not started yet"),
-        (None, phase) => links.ok("containers", phase.to_owned()),
-    }
+    })
 }
 
 fn dataset_links(links: &mut Links, evidence: &DatasetEvidence, all: &Evidence) {
@@ -334,6 +340,10 @@ fn worker_links(links: &mut Links, dataset: &Dataset, workers: &Found<Vec<Pod>>)
         Some(ready) if ready.status == "True" => links.ok("workers", count),
         Some(ready) => {
             let mut ready = ready.clone();
+            // Its message is that of the listing, which the origin tells.
+            if ready.reason == reason::WAITING_FOR_INDEX {
+                "the buckets are not listed yet".clone_into(&mut ready.message);
+            }
             if let Found::There(pods) = workers
                 && let Some(trouble) = pods.iter().find_map(trouble)
             {

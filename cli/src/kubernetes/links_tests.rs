@@ -162,6 +162,25 @@ fn a_mount_that_fails_is_told_in_kubelets_words_and_a_node_without_driver_is_nam
 }
 
 #[test]
+fn a_folder_that_the_dataset_has_not_is_told_as_such() {
+    let mut pending = pod();
+    pending.pod.status = from(json!({
+        "phase": "Pending",
+        "containerStatuses": [{
+            "name": "main", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {
+                "reason": "CreateContainerConfigError",
+                "message": "failed to create subPath directory for volumeMount \"millrace-imagenet\"",
+            }},
+        }],
+    }));
+    let evidence = evidence(Some(pending), of_dataset(Found::There(ready())));
+    let (link, _, cure) = broken(&evidence);
+    assert!(link == "containers" && cure.contains("no such folder"), "{cure}");
+    assert!(links(&evidence).iter().any(|link| link.link == "node" && link.state == State::Ok));
+}
+
+#[test]
 fn somebody_elses_claim_is_named() {
     let mut taken = of_dataset(Found::There(ready()));
     taken.claim = Found::There(claim(json!({})));

@@ -37,6 +37,9 @@ pub fn text(kind: Kind, namespace: &str, name: &str, links: &[Link]) -> String {
         }
     }
     let end = match first_broken(links) {
+        Some(Link { link: "dataset", of: Some(of), .. }) => {
+            format!("the first broken link is dataset {of:?} itself; see its cure above\n")
+        }
         Some(Link { link, of, .. }) => {
             let of = of.as_ref().map(|of| format!(" of dataset {of:?}")).unwrap_or_default();
             format!("the first broken link is the {link}{of}; see its cure above\n")
