@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use millrace_daemon::admin::{Admin, AdminPort, BuildInfo};
+use millrace_daemon::files::write_atomically;
 use millrace_daemon::readiness::Readiness;
 use millrace_daemon::shutdown::Tasks;
 use millrace_daemon::{open_files, process_metrics};
@@ -18,6 +19,7 @@ use crate::csi::identity::IdentityService;
 use crate::csi::node::NodeService;
 use crate::csi::proto::identity_server::IdentityServer;
 use crate::csi::proto::node_server::NodeServer;
+use crate::datasets;
 use crate::driver_metrics::{DriverMetrics, Now, NowGauges};
 use crate::mount::memory;
 use crate::node_cache::NodeCache;
@@ -30,7 +32,6 @@ use crate::recover::recover;
 use crate::registration::proto::registration_server::RegistrationServer;
 use crate::registration::{RegistrationService, SOCKET_NAME};
 use crate::socket::KeptSocket;
-use crate::{datasets, files};
 
 /// Descriptors needed at least: sockets, and a pipe for each mount process.
 const OPEN_FILES: u64 = 4096;
@@ -101,7 +102,7 @@ pub async fn drive(config: ServeConfig) -> anyhow::Result<()> {
     serve_sockets(&config, publisher, metrics, &readiness, &tasks)?;
     if let Some(path) = &config.addresses_file {
         let content = serde_json::json!({ "admin": admin_address.to_string(), "pid": std::process::id() });
-        files::write_atomically(path, content.to_string().as_bytes())
+        write_atomically(path, content.to_string().as_bytes())
             .with_context(|| format!("write --addresses-file {path:?}"))?;
     }
     tracing::info!(node = config.node, socket = %config.csi_socket.display(), "serving");

@@ -1,20 +1,7 @@
-//! How are small files of the driver written so that a reader never meets half of one?
+//! How are files and folders of the driver removed, whether they are there or not?
 
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::Path;
-
-/// Writes a file whole, or not at all; only its owner may read it. Not synced: what a power failure takes is void after it anyway.
-///
-/// # Errors
-/// Of the file system; then the former content stands.
-pub fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
-    let partial = path.with_extension("partial");
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-    file.write_all(content)?;
-    std::fs::rename(&partial, path)
-}
 
 /// Removes a file; one that is not there is fine.
 ///

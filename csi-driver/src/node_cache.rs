@@ -11,9 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use millrace_daemon::files::write_atomically;
 use parking_lot::Mutex;
-
-use crate::files;
 
 /// Name of the file that says how much was granted, in a Dataset's folder. Its age says when it was last used.
 const GRANT_FILE: &str = "granted";
@@ -144,9 +143,8 @@ impl NodeCache {
 
     fn note(&self, uid: &str, quota_bytes: u64) {
         let dir = self.inner.dir.join(uid);
-        let written = std::fs::create_dir_all(&dir).and_then(|()| {
-            files::write_atomically(&dir.join(GRANT_FILE), quota_bytes.to_string().as_bytes())
-        });
+        let written = std::fs::create_dir_all(&dir)
+            .and_then(|()| write_atomically(&dir.join(GRANT_FILE), quota_bytes.to_string().as_bytes()));
         if let Err(error) = written {
             tracing::warn!(uid, error = %error, "note what a node cache may hold");
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use millrace_api::keys::Key;
 use millrace_api::mount::Pod;
+use millrace_daemon::files::write_atomically;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -112,7 +113,7 @@ impl Slot {
     /// When it cannot be written.
     pub fn write_key(&self, file: &Path) -> std::io::Result<()> {
         let data_key = self.data_key.lock().clone();
-        data_key.map_or(Ok(()), |key| crate::files::write_atomically(file, key.to_hex().as_bytes()))
+        data_key.map_or(Ok(()), |key| write_atomically(file, key.to_hex().as_bytes()))
     }
 
     /// A lease on it.
@@ -163,7 +164,7 @@ impl Slot {
         let mut pods: Vec<&Pod> = users.targets.values().flatten().collect();
         pods.sort();
         pods.dedup();
-        crate::files::write_atomically(&self.pods_file, &serde_json::to_vec(&pods)?)
+        write_atomically(&self.pods_file, &serde_json::to_vec(&pods)?)
     }
 
     /// Whether nobody needs it.

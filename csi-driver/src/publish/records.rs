@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use millrace_api::mount::Pod;
+use millrace_daemon::files::write_atomically;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -124,7 +125,7 @@ impl Records {
             cache_quota_bytes,
             pod,
         };
-        files::write_atomically(&path, &serde_json::to_vec(&content)?)?;
+        write_atomically(&path, &serde_json::to_vec(&content)?)?;
         self.known.lock().insert(record.target.clone(), record);
         Ok(())
     }
