@@ -23,6 +23,8 @@ pub enum Command {
     /// Several may run: one holds the lease and reconciles, all serve the webhook. In a pod it finds the API server by itself,
     /// elsewhere by KUBECONFIG.
     Serve(Box<ServeArgs>),
+    /// Exit code 1 while there are Datasets or volumes of them, with their names: the chart asks before it is uninstalled.
+    CheckUninstall,
 }
 
 /// Arguments of `serve`.

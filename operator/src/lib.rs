@@ -8,5 +8,6 @@ pub mod lease;
 pub mod master_key;
 pub mod metrics;
 pub mod serve;
+pub mod uninstall;
 pub mod webhook;
 pub mod workers;
