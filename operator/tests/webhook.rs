@@ -139,7 +139,8 @@ async fn the_api_server_is_told_whom_to_trust_and_its_reviews_are_answered() {
         (&response["uid"], &response["allowed"], &response["patchType"]),
         (&json!("42"), &json!(true), &json!("JSONPatch"))
     );
-    let ByteString(patch) = serde_json::from_value(response["patch"].clone()).unwrap();
+    // As a list of numbers, which the API server takes as well as base64.
+    let patch: Vec<u8> = serde_json::from_value(response["patch"].clone()).unwrap();
     let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
     let mut patched = pod;
     json_patch::patch(&mut patched, &patch).unwrap();

@@ -229,7 +229,7 @@ mod tests {
         let mut held = Certificates::new(Certificate::make(HOST, now).unwrap());
         let mut trusted_since = vec![(held.shown.authority.clone(), now)];
         let mut steps = Vec::new();
-        while now < day(200) {
+        while now < day(211) {
             let step = held.step(now);
             held = held.after(step, HOST, now).unwrap();
             if step != Step::Keep {

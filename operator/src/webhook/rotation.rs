@@ -18,8 +18,8 @@ use super::server::{Shown, UseCertificate};
 use super::{WebhookConfig, chain};
 use crate::lease::Held;
 
-/// How often the Secret is read: a twelfth of the time that a new certificate is known before it is shown.
-const READ_EVERY: Duration = Duration::from_secs(300);
+/// How often the Secret is read: far less than the time that a new certificate is known before it is shown.
+const READ_EVERY: Duration = Duration::from_secs(60);
 
 /// The same while there is nothing to show, or after a failure.
 const RETRY_EVERY: Duration = Duration::from_secs(2);

@@ -1,5 +1,7 @@
 //! An API server of a few objects: get, list, watch, create and patch, over real HTTP, with resource versions.
 
+#![expect(dead_code, reason = "each test program uses its own part")]
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
