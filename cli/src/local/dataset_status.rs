@@ -14,7 +14,7 @@ use super::version_file::VersionRecord;
 use super::warm_up::{self, Phase, WarmUp};
 
 /// Reasons for which a store keeps nothing that say it is broken, not full.
-const BROKEN: [&str; 3] = ["no_space", "read_only", "io"];
+const BROKEN: [&str; 5] = ["no_space", "read_only", "io", "free_space", "free_inodes"];
 
 /// What was seen.
 #[derive(Debug)]
@@ -94,6 +94,7 @@ fn warm_up_status(warm_up: WarmUp) -> WarmUpStatus {
     };
     WarmUpStatus {
         id: None,
+        completed_id: None,
         bytes_done: signed(warm_up.bytes_done),
         bytes_total: signed(warm_up.bytes_total),
         objects_failed: signed(warm_up.failed),
@@ -190,7 +191,8 @@ fn degraded(seen: &Seen<'_>) -> Verdict {
     let lost = lost_objects(seen);
     if lost > 0 {
         let text = format!(
-            "{lost} objects cannot be read from the bucket as listed: `millrace local why PATH` tells more"
+            "{lost} objects cannot be read from the bucket as listed{}: `millrace local why PATH` tells more",
+            reasons(seen)
         );
         return verdict(true, reason::OBJECTS_CHANGED, text);
     }
@@ -205,13 +207,22 @@ fn degraded(seen: &Seen<'_>) -> Verdict {
         return verdict(
             true,
             reason::STORE_FAILED,
-            format!("workers {broken:?} could not write their tiers"),
+            format!("workers {broken:?} could not keep what they read: their logs tell why"),
         );
     }
     if let Some(error) = seen.version.and_then(|version| version.listing_error.as_ref()) {
         return verdict(true, reason::ORIGIN_UNAVAILABLE, format!("the version is an earlier one: {error}"));
     }
     verdict(false, reason::HEALTHY, String::new())
+}
+
+/// Why objects cannot be read, for the message: expired credentials are cured elsewhere than changed objects.
+fn reasons(seen: &Seen<'_>) -> String {
+    let failures = seen.workers.iter().flatten().filter_map(|worker| worker.degraded.as_ref());
+    let reasons: BTreeSet<&str> =
+        failures.flat_map(|degraded| &degraded.last).map(|failure| failure.reason.as_str()).collect();
+    let reasons: Vec<&str> = reasons.into_iter().filter(|reason| !reason.is_empty()).collect();
+    if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) }
 }
 
 /// Objects that can no longer be read. A large one may be named by several workers; where not all are named, it may count
@@ -316,13 +327,16 @@ mod tests {
     #[test]
     fn what_is_lost_broken_or_old_degrades() {
         let version = version();
-        let failure = proto::ObjectFailure { path: "a".into(), ..Default::default() };
+        let failure =
+            proto::ObjectFailure { path: "a".into(), reason: "AccessDenied".into(), ..Default::default() };
         let mut lost = worker(State::Done, 1, 1, &[]);
         lost.degraded = Some(proto::Degraded { objects: 1, last: vec![failure] });
         // The same object at two workers is one object.
         let twice = status(Some(&version), &[Some(lost.clone()), Some(lost)], true);
         assert_eq!(condition(&twice, "Degraded"), says("True", "ObjectsChanged"));
-        assert!(twice.conditions.iter().any(|condition| condition.message.starts_with("1 objects cannot")));
+        assert!(twice.conditions.iter().any(|condition| {
+            condition.message.starts_with("1 objects cannot be read from the bucket as listed (AccessDenied)")
+        }));
         let mut broken = worker(State::Done, 1, 1, &[]);
         let not_kept = vec![proto::ReasonCount { reason: "read_only".into(), count: 1 }];
         broken.store = Some(proto::StoreUsage { not_kept, ..Default::default() });

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressStyle};
 
-use super::warm_up::WarmUp;
+use super::warm_up::{Phase, WarmUp};
 
 /// How often a line is printed where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -108,7 +108,9 @@ impl Drop for Progress {
 /// How far a warm-up is, in words.
 pub fn warm_up_text(now: &WarmUp, rate: u64) -> String {
     let WarmUp { bytes_done, bytes_total, failed, .. } = now;
-    let percent = bytes_done.saturating_mul(100).checked_div(*bytes_total).unwrap_or(0);
+    // Of nothing all is loaded, once it is known to be nothing.
+    let of_nothing = if now.phase == Phase::Done { 100 } else { 0 };
+    let percent = bytes_done.saturating_mul(100).checked_div(*bytes_total).unwrap_or(of_nothing);
     let mut text = format!("{percent} %, {} of {}", BinaryBytes(*bytes_done), BinaryBytes(*bytes_total));
     if rate > 0 {
         text.push_str(&format!(", {}/s", BinaryBytes(rate)));
@@ -165,7 +167,6 @@ impl Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::warm_up::Phase;
 
     #[test]
     fn a_rate_is_of_the_newest_seconds() {
@@ -195,6 +196,8 @@ mod tests {
         );
         let empty = WarmUp { bytes_done: 0, bytes_total: 0, failed: 0, ..now };
         assert_eq!(warm_up_text(&empty, 0), "0 %, 0 B of 0 B");
+        let ended = WarmUp { phase: Phase::Done, ..empty };
+        assert_eq!(warm_up_text(&ended, 0), "100 %, 0 B of 0 B");
         assert_eq!(clock(7325), "2 h 2 min");
     }
 }
