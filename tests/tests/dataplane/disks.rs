@@ -195,6 +195,19 @@ fn damaged_index_is_found_after_a_death_and_fetched_again() {
     files.check(&Mounted::start(&cluster, &MountSetup::default()).point);
 }
 
+#[test]
+fn an_index_that_rotted_between_two_mounts_is_fetched_again() {
+    if !can_mount("an_index_that_rotted_between_two_mounts_is_fetched_again") {
+        return;
+    }
+    let (files, cluster) = (files(), Cluster::start(files().objects(), &Setup::workers(1)));
+    let indexes = cluster.new_dir("indexes");
+    let setup = MountSetup::default().arg("--index-dir", indexes.to_str().unwrap());
+    files.check(&Mounted::start(&cluster, &setup).point);
+    damage_index(&indexes, &cluster.version);
+    files.check(&Mounted::start(&cluster, &setup).point);
+}
+
 /// Flips a bit in the middle of the index of a version, somewhere below `dir`.
 fn damage_index(dir: &Path, version: &str) {
     let found = output_of(
