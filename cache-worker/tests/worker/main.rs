@@ -5,6 +5,7 @@
 mod cluster;
 mod faults;
 mod kubernetes;
+mod pod;
 mod process;
 mod reads;
 mod steering;

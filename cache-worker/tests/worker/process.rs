@@ -52,10 +52,14 @@ fn command(dir: &Path) -> Command {
 }
 
 /// Ends the process also when the test fails.
-struct Process(Option<Child>);
+pub struct Process(Option<Child>);
 
 impl Process {
-    fn terminate(mut self) -> Output {
+    pub fn of(child: Child) -> Self {
+        Self(Some(child))
+    }
+
+    pub fn terminate(mut self) -> Output {
         let child = self.0.take().unwrap();
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -72,7 +76,8 @@ impl Drop for Process {
     }
 }
 
-async fn addresses(dir: &Path) -> serde_json::Value {
+/// What the program has written to the file `addresses` in a folder.
+pub async fn addresses(dir: &Path) -> serde_json::Value {
     let deadline = Instant::now() + Duration::from_secs(15);
     loop {
         if let Ok(bytes) = std::fs::read(dir.join("addresses")) {
@@ -88,7 +93,7 @@ async fn sigterm_in_the_midst_of_work_ends_the_program_soon_and_nothing_is_lost(
     let objects = InMemory::new().with("a", body("a", 32 * MIB));
     let s3 = S3Server::builder().bucket(BUCKET, &objects).start().await.unwrap();
     let dir = Arc::new(tempfile::tempdir().unwrap());
-    let process = Process(Some(command(dir.path()).spawn().unwrap()));
+    let process = Process::of(command(dir.path()).spawn().unwrap());
     let found = addresses(dir.path()).await;
     let mut control =
         millrace_control::client::client(found["control"].as_str().unwrap(), control_key()).unwrap();
