@@ -283,7 +283,8 @@ fn volumes(owner: &Owner, spec: &DatasetSpec, identity: Option<&WebIdentity>) ->
     volumes
 }
 
-fn claim_templates(owner: &Owner, cache: &Cache) -> Value {
+/// The claims of each worker, as they are asked for at creation.
+pub fn claim_templates(owner: &Owner, cache: &Cache) -> Value {
     let mut claims = Vec::new();
     for (at, tier) in cache.tiers.iter().enumerate() {
         let Some(claim) = tier.volume.as_ref().and_then(|volume| volume.volume_claim_template.as_ref())

@@ -3,7 +3,6 @@
 //! An object is created by POST, so that one of the same name that is not ours is never taken over; ours is applied with its UID.
 //! Reads nothing but what stands in the way of a creation.
 
-use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
@@ -20,7 +19,7 @@ use crate::build::secrets::WantedSecret;
 use crate::build::{Kind, Owner, Wanted};
 use crate::lease::Held;
 
-/// Annotation of a StatefulSet: when its controller was made to try again.
+/// Annotation of an object: when its controller was made to try again.
 const NUDGED_ANNOTATION: &str = "millrace.dev/tried-again";
 
 /// Why something was not written.
@@ -302,14 +301,13 @@ impl Writer {
         }
     }
 
-    /// Has the StatefulSet's controller look at the workers now.
+    /// Changes nothing of an object but the time of this, so that its controller looks at it now.
     ///
     /// # Errors
     /// Where the API server does not answer, or forbids it.
-    pub async fn nudge_workers(&self, owner: &Owner) -> Result<(), Write> {
+    pub async fn nudge(&self, owner: &Owner, kind: Kind, name: &str) -> Result<(), Write> {
         self.may_write()?;
-        let api: Api<StatefulSet> = Api::namespaced(self.client.clone(), &owner.namespace);
-        let name = names::workers(&owner.name);
+        let api = dynamic(&self.client, kind, Some(&owner.namespace));
         let now = k8s_openapi::jiff::Timestamp::now().to_string();
         let patch = json!({"metadata": {"annotations": {NUDGED_ANNOTATION: now}}});
         // Another manager than ours: this is no part of what we want.
@@ -317,12 +315,12 @@ impl Writer {
             field_manager: Some(format!("{}-nudge", names::MANAGER)),
             ..PatchParams::default()
         };
-        match api.patch_metadata(&name, &params, &Patch::Merge(&patch)).await {
+        match api.patch(name, &params, &Patch::Merge(&patch)).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(source) => Err(Write::Ask {
                 step: "touch",
-                what: format!("StatefulSet {}/{name}", owner.namespace),
+                what: format!("{} {}/{name}", kind.as_str(), owner.namespace),
                 source: Box::new(source),
             }),
         }

@@ -73,6 +73,8 @@ pub struct Memory {
     pub waiting_since: Option<Instant>,
     /// When the StatefulSet's controller was last made to try again.
     pub nudged: Option<Instant>,
+    /// The same of the volumes' controller.
+    pub claim_nudged: Option<Instant>,
 }
 
 impl std::fmt::Debug for Context {

@@ -17,7 +17,7 @@ pub fn is_applied(wanted: &Value, observed: &Value) -> bool {
 }
 
 /// Whether all of `wanted` is in `observed`.
-fn contains(observed: &Value, wanted: &Value) -> bool {
+pub fn contains(observed: &Value, wanted: &Value) -> bool {
     match (observed, wanted) {
         (Value::Object(observed), Value::Object(wanted)) => wanted.iter().all(|(key, wanted)| {
             match observed.get(key) {

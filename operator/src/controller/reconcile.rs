@@ -22,9 +22,9 @@ use super::mounts::{self, Mounts};
 use super::observe::{self, Observed};
 use super::roll::{self, Roll};
 use super::trouble::{self, Trouble, shortened};
-use super::{cleanup, events, fault, status, validate};
+use super::{cleanup, diff, events, fault, keys, nudge, status, validate};
 use crate::build::stateful_set::cache_outlives_pods;
-use crate::build::{Kind, Owner, Wanted, budget, secrets, service, stateful_set, volume};
+use crate::build::{Kind, Owner, Wanted, budget, service, stateful_set, volume};
 use crate::workers::sources;
 use crate::workers::steer::{self, Steering, steer};
 
@@ -37,12 +37,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// How long pods may take to be made before somebody is asked why, and how often then.
 const PODS_LATE: Duration = Duration::from_secs(2);
 const ASK_WHY_EVERY: Duration = Duration::from_secs(5);
-
-/// How often a refused creation is tried at least.
-const NUDGE_EVERY: Duration = Duration::from_secs(20);
-
-/// How long a pod may wait for its volumes before its Secrets are made again.
-const VOLUMES_LATE: Duration = Duration::from_secs(4);
 
 /// What was done for a Dataset, and what is so.
 #[derive(Debug)]
@@ -114,7 +108,7 @@ pub async fn serve(
     let observed = Observed::of(&context.stores, owner);
     let mut blocked = None;
     if is_valid && !is_deleted {
-        ensure_secrets(context, owner, &observed, &mut wakes).await?;
+        keys::ensure(context, owner, &observed, &mut wakes).await?;
         fault::point("secrets")?;
     }
     if is_valid {
@@ -124,6 +118,9 @@ pub async fn serve(
     let pods = observed.worker_pods();
     let version = told.version.as_ref().map(|version| version.id.as_str());
     let known = context.fleets.sync(owner, &context.master, &pods, version);
+    if is_valid && !is_deleted {
+        keys::replace(context, owner, &known, &mut wakes).await?;
+    }
     let refresh = annotation(dataset, names::REFRESH_ANNOTATION);
     let completed =
         known.completed.clone().or_else(|| told.warm_up.as_ref().and_then(|now| now.completed_id.clone()));
@@ -168,6 +165,9 @@ pub async fn serve(
         Roll::None
     };
     fault::point("rolled")?;
+    if !is_deleted {
+        nudge::claim(context, owner, &observed, &mut wakes).await?;
+    }
     let trouble = trouble(context, owner, dataset, &observed, &mut wakes).await?;
     if blocked.is_some() {
         wakes.push(LOOK_AGAIN);
@@ -208,46 +208,6 @@ fn is_bound(observed: &Observed) -> bool {
     })
 }
 
-/// The Secrets cannot be looked at: they are made once by each operator, and again for a pod that waits for its volumes.
-async fn ensure_secrets(
-    context: &Context,
-    owner: &Owner,
-    observed: &Observed,
-    wakes: &mut Vec<Duration>,
-) -> Result<(), ReconcileError> {
-    let memory = context.memory(&owner.uid);
-    let mut helped = Vec::new();
-    for pod in observed.pods.iter().filter(|pod| trouble::waits_for_volumes(pod)) {
-        let uid = pod.uid().unwrap_or_default();
-        if memory.helped_pods.contains(&uid) {
-            continue;
-        }
-        let since = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let age = since.map_or(0, |since| Timestamp::now().as_second().saturating_sub(since.as_second()));
-        let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
-        if age < VOLUMES_LATE {
-            wakes.push(VOLUMES_LATE - age);
-        } else {
-            helped.push(uid);
-        }
-    }
-    if memory.has_secrets && helped.is_empty() {
-        return Ok(());
-    }
-    for wanted in secrets::secrets(owner, &context.master) {
-        if context.writer.ensure_secret(owner, &wanted).await? {
-            tracing::info!(namespace = owner.namespace, secret = wanted.name, "secret made");
-        }
-    }
-    let uids: BTreeSet<String> = observed.pods.iter().filter_map(|pod| pod.uid()).collect();
-    context.remember(&owner.uid, |memory| {
-        memory.has_secrets = true;
-        memory.helped_pods.extend(helped);
-        memory.helped_pods.retain(|uid| uids.contains(uid));
-    });
-    Ok(())
-}
-
 /// Makes all objects as wanted; what is in the way of one, in words.
 async fn ensure_objects(
     context: &Context,
@@ -258,10 +218,13 @@ async fn ensure_objects(
 ) -> Result<Option<Trouble>, ReconcileError> {
     let account = dataset.spec.workers.service_account_name.as_deref();
     let identity = observe::web_identity(context, owner, account).await?;
+    let former = observed.object(Kind::StatefulSet).map(|set| {
+        set.pointer("/spec/volumeClaimTemplates").cloned().unwrap_or_else(|| serde_json::json!([]))
+    });
     // A StatefulSet refuses other claims than it was created with.
-    let claims =
-        observed.object(Kind::StatefulSet).and_then(|set| set.pointer("/spec/volumeClaimTemplates").cloned());
-    let claims = observed.stateful_set.is_some().then(|| claims.unwrap_or_else(|| serde_json::json!([])));
+    let claims = former.filter(|former| {
+        !diff::contains(former, &stateful_set::claim_templates(owner, &dataset.spec.workers.cache))
+    });
     let workers = stateful_set::stateful_set(
         owner,
         &dataset.spec,
@@ -380,24 +343,9 @@ async fn trouble(
     let refusals = observe::refusals(context, owner, &uid).await?;
     let refusal = refusals.iter().find(|refusal| refusal.reason == "FailedCreate");
     if refusal.is_some() {
-        nudge(context, owner).await?;
+        nudge::workers(context, owner).await?;
     }
     Ok(refusal.map(trouble::of_refusal))
-}
-
-/// The StatefulSet's controller tries less and less often, up to a quarter of an hour; a change makes it try at once.
-async fn nudge(context: &Context, owner: &Owner) -> Result<(), ReconcileError> {
-    let mut is_due = false;
-    context.remember(&owner.uid, |memory| {
-        is_due = memory.nudged.is_none_or(|at| at.elapsed() >= NUDGE_EVERY);
-        if is_due {
-            memory.nudged = Some(Instant::now());
-        }
-    });
-    if is_due {
-        context.writer.nudge_workers(owner).await?;
-    }
-    Ok(())
 }
 
 /// Writes the status where it says something new, and events for what has changed. When to look again, where numbers wait.
