@@ -25,10 +25,13 @@ pub const KEY_ID: &str = "TESTKEY7QXA";
 /// The secret of the key.
 pub const SECRET_KEY: &str = "test-secret";
 
+/// The first object.
+pub const FIRST: &str = "f00000000.bin";
+
 /// For the pod to start on a busy machine.
 const START: Duration = Duration::from_secs(60);
 
-/// Objects `f<number>.bin` with bodies that follow from their keys.
+/// Objects `f<number>.bin`, with eight digits, with bodies that follow from their keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Contents {
     /// How many.
@@ -50,8 +53,7 @@ impl Contents {
 
     /// Keys of all, in order.
     pub fn keys(&self) -> Vec<String> {
-        let width = (self.objects - 1).to_string().len();
-        (0..self.objects).map(|number| format!("f{number:0width$}.bin")).collect()
+        (0..self.objects).map(|number| format!("f{number:08}.bin")).collect()
     }
 
     /// The SHA-256 of each body, by its key.

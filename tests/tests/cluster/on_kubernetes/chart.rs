@@ -25,7 +25,17 @@ fn the_api_server_takes_the_chart_with_other_values_too() {
     let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/millrace");
     let values = format!("{chart}/ci/all-values.yaml");
     // Its kind comes with the Prometheus operator, which is not here.
-    let args = ["template", "millrace", chart, "-f", &values, "--set", "serviceMonitor.enabled=false"];
+    let args = [
+        "template",
+        "millrace",
+        chart,
+        "-f",
+        &values,
+        "--set",
+        "serviceMonitor.enabled=false",
+        "--kube-version",
+        "1.34.0",
+    ];
     let rendered = helm(&cluster, &args);
     assert!(rendered.status.success(), "{}", text(&rendered));
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use millrace_tests::kubernetes::bucket::{Bucket, Contents};
+use millrace_tests::kubernetes::bucket::{Bucket, Contents, FIRST};
 use millrace_tests::kubernetes::cluster::Cluster;
 use millrace_tests::kubernetes::namespace::{Namespace, READY, RUN};
 use millrace_tests::kubernetes::objects::{JOB, POD};
@@ -104,7 +104,7 @@ fn writing_fails_and_says_read_only() {
     let space = Namespace::new(&cluster);
     let bucket = Bucket::start(&space, Contents::new(3, 100_000));
     space.ready_dataset("data", &bucket, "");
-    space.pod("writer", AT_DATA, None, "touch /data/new; rm /data/f0.bin; true");
+    space.pod("writer", AT_DATA, None, &format!("touch /data/new; rm /data/{FIRST}; true"));
     // busybox prints errors of its applets to standard error, which is part of the log.
     let output = space.output("writer", RUN);
     assert_eq!(output.matches("Read-only file system").count(), 2, "{output}");
@@ -119,7 +119,12 @@ fn the_first_byte_comes_within_ten_seconds_of_apply() {
         let bucket = Bucket::start(&space, Contents::new(20, 1_000_000));
         let started = Instant::now();
         space.dataset("data", &bucket, "");
-        space.pod("reader", AT_DATA, None, "head -c 1 /data/f00.bin >/dev/null && echo read; sleep 60");
+        space.pod(
+            "reader",
+            AT_DATA,
+            None,
+            &format!("head -c 1 /data/{FIRST} >/dev/null && echo read; sleep 60"),
+        );
         while !cluster.objects.log(&space.name, "reader", None).is_ok_and(|log| log.contains("read")) {
             assert!(started.elapsed() < RUN, "no byte within {RUN:?}");
             std::thread::sleep(Duration::from_millis(50));

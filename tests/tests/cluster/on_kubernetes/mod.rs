@@ -3,7 +3,11 @@
 mod bed;
 mod chart;
 mod deletion;
+mod examples;
 mod faults;
 mod main_job;
+mod plugin;
+mod readme;
 mod refused;
 mod rights;
+mod webhook;
