@@ -69,6 +69,19 @@ pub fn sources(spec: &DatasetSpec) -> Vec<proto::Source> {
     spec.sources.iter().map(source).collect()
 }
 
+/// How the dataset is mounted, as the workers are told of it.
+pub fn mount_settings(spec: &DatasetSpec, version: &str) -> proto::MountSettings {
+    let mount = &spec.mount;
+    proto::MountSettings {
+        version: version.to_owned(),
+        node_cache_quota_bytes: mount.node_cache.quota.bytes(),
+        uid: mount.uid,
+        gid: mount.gid,
+        file_mode: mount.file_mode.bits().into(),
+        dir_mode: mount.dir_mode.bits().into(),
+    }
+}
+
 fn source(source: &Source) -> proto::Source {
     let s3 = &source.s3;
     let addressing = match s3.addressing() {

@@ -256,7 +256,7 @@ impl System {
         let request = proto::UseVersionsRequest {
             versions: vec![version.to_owned()],
             sources: plan::sources(&self.plan.spec),
-            mount: None,
+            mount: Some(plan::mount_settings(&self.plan.spec, version)),
         };
         let tell = async {
             let mut client = ask::worker(worker, &self.identity.control_key)?;
