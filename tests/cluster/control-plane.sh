@@ -21,6 +21,7 @@ apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+- {level: Request, userGroups: ["system:serviceaccounts:millrace-system"], resources: [{group: millrace.dev}]}
 - {level: Metadata, userGroups: ["system:serviceaccounts:millrace-system"]}
 - {level: None, userGroups: ["system:nodes", "system:serviceaccounts:kube-system"]}
 - {level: None, users: ["system:kube-controller-manager", "system:kube-scheduler", "system:kube-proxy", "system:apiserver"]}

@@ -7,7 +7,6 @@ mod examples;
 mod faults;
 mod main_job;
 mod plugin;
-mod readme;
 mod refused;
 mod rights;
 mod webhook;
