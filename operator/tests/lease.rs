@@ -1,6 +1,8 @@
 //! Does one of several operators hold the lease, and does another take it over in time? Against a server that keeps one Lease as
 //! the API server does.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -133,7 +133,15 @@ async fn tell(
     why: &'static str,
     message: String,
 ) -> Result<(), ReconcileError> {
+    let before = context.memory(&owner.uid).told.or_else(|| dataset.status.clone()).unwrap_or_default();
     let mut status = told.clone();
+    // These two say what they said before, not what they would say of a Dataset that stays: or each look would be a transition.
+    status.conditions.retain(|condition| {
+        ![conditions::READY, conditions::TERMINATING].contains(&condition.type_.as_str())
+    });
+    for kind in [conditions::READY, conditions::TERMINATING] {
+        status.conditions.extend(before.conditions.iter().find(|condition| condition.type_ == kind).cloned());
+    }
     let now = Time(Timestamp::now());
     let generation = dataset.metadata.generation;
     let terminating = Verdict { kind: conditions::TERMINATING, holds: Holds::True, reason: why, message };
@@ -145,7 +153,6 @@ async fn tell(
     };
     conditions::set(&mut status.conditions, ready, generation, &now);
     conditions::set(&mut status.conditions, terminating, generation, &now);
-    let before = context.memory(&owner.uid).told.or_else(|| dataset.status.clone()).unwrap_or_default();
     reconcile::publish(context, owner, dataset, &before, status).await?;
     Ok(())
 }

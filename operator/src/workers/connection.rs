@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::orders::{Orders, Told, use_request, warm_request};
+use super::orders::{Orders, Told, Warmed, use_request, warm_request};
 use super::seen::{Seen, Trouble, matters};
 
 /// How often a worker is asked whether it is there, and how long it may take to say so: a dead node sends no end of a
@@ -192,7 +192,8 @@ impl Connection {
             match in_time(ANSWER, client.warm(request)).await {
                 Ok(answer) => {
                     let mut seen = self.seen.lock();
-                    seen.told.warmed = Some((version, orders.warm_up.clone()));
+                    let (epoch, order) = (status.epoch, orders.warm_up.clone());
+                    seen.told.warmed = Some(Warmed { version, epoch, order });
                     seen.unknown_paths = answer.into_inner().unknown_paths;
                 }
                 // It has lost the index meanwhile, or the like: its next state says so, and the order is given again.

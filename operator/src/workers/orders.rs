@@ -52,8 +52,19 @@ pub struct Told {
     pub epoch: u64,
     /// The last request to use versions that it took.
     pub used: Option<proto::UseVersionsRequest>,
-    /// Version and order of the warm-up that it took.
-    pub warmed: Option<(String, Warm)>,
+    /// The warm-up that it took.
+    pub warmed: Option<Warmed>,
+}
+
+/// A warm-up order that a worker took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warmed {
+    /// Of which version.
+    pub version: String,
+    /// In which epoch: in another the worker owns other blocks.
+    pub epoch: u64,
+    /// The order.
+    pub order: Warm,
 }
 
 /// The request to use versions that this worker must have taken: the one to show, and those that mounts connected to it show.
@@ -81,7 +92,13 @@ pub fn warm_request(
     use proto::warm_request::Action;
     let version = &orders.version.as_ref()?.version;
     let known = status.versions.iter().find(|known| known.version == *version && known.index_ready)?;
-    if told.warmed.as_ref().is_some_and(|(of, order)| of == version && *order == orders.warm_up) {
+    // One that is no member, or does not know that it is, owns nothing that it could load.
+    let is_member = orders.membership.workers.iter().any(|worker| worker.name == status.worker);
+    if !is_member || status.epoch != orders.membership.epoch {
+        return None;
+    }
+    let wanted = Warmed { version: version.clone(), epoch: status.epoch, order: orders.warm_up.clone() };
+    if told.warmed.as_ref() == Some(&wanted) {
         return None;
     }
     let is_running = known.warm_up.as_ref().is_some_and(|now| now.state() == proto::WarmUpState::Running);
@@ -104,10 +121,12 @@ pub fn warm_request(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millrace_api::placement::Worker;
 
     fn orders(warm_up: Warm) -> Orders {
         let show = Show { version: "v2".into(), sources: Vec::new(), mount: proto::MountSettings::default() };
-        Orders { membership: Membership::default(), version: Some(show), warm_up }
+        let worker = Worker { name: "w".into(), address: "h:1".into(), weight: 1 };
+        Orders { membership: Membership { epoch: 3, workers: vec![worker] }, version: Some(show), warm_up }
     }
 
     fn status(is_ready: bool, state: proto::WarmUpState, mounted: &[&str]) -> proto::WorkerStatus {
@@ -121,6 +140,8 @@ mod tests {
         let session =
             |version: &&str| proto::Session { version: (*version).to_owned(), ..Default::default() };
         proto::WorkerStatus {
+            worker: "w".into(),
+            epoch: 3,
             versions: vec![version],
             sessions: mounted.iter().map(session).collect(),
             ..Default::default()
@@ -143,10 +164,24 @@ mod tests {
         let mut told = Told::default();
         assert_eq!(warm_request(&orders, &not_ready, &told), None);
         assert!(warm_request(&orders, &ready, &told).is_some());
-        told.warmed = Some(("v2".into(), load("a")));
+        let warmed = |order, epoch| Some(Warmed { version: "v2".into(), epoch, order });
+        told.warmed = warmed(load("a"), 3);
         assert_eq!(warm_request(&orders, &ready, &told), None);
-        told.warmed = Some(("v2".into(), load("b")));
+        told.warmed = warmed(load("b"), 3);
         assert!(warm_request(&orders, &ready, &told).is_some());
+        told.warmed = warmed(load("a"), 2);
+        assert!(warm_request(&orders, &ready, &told).is_some(), "it owns other blocks now");
+    }
+
+    #[test]
+    fn only_a_member_that_knows_it_loads_ahead() {
+        let mut orders = orders(Warm::Load { id: "a".into(), paths: vec!["/".into()] });
+        let mut ready = status(true, proto::WarmUpState::Idle, &[]);
+        ready.epoch = 2;
+        assert_eq!(warm_request(&orders, &ready, &Told::default()), None);
+        ready.epoch = 3;
+        orders.membership.workers.clear();
+        assert_eq!(warm_request(&orders, &ready, &Told::default()), None);
     }
 
     #[test]

@@ -259,11 +259,18 @@ fn warm_up(facts: &Facts<'_>, version: Option<&VersionStatus>) -> (Warm, Option<
 
 fn is_through(facts: &Facts<'_>, version: &VersionStatus, order: &Warm) -> bool {
     use proto::WarmUpState as State;
-    let mut talking = facts.seen.values().filter(|seen| seen.status.is_some()).peekable();
+    let is_member = |seen: &&Seen| {
+        seen.status.is_some()
+            && facts.membership.is_some_and(|now| now.workers.iter().any(|worker| worker.name == seen.name))
+    };
+    let mut talking = facts.seen.values().filter(is_member).peekable();
     talking.peek().is_some()
         && talking.all(|seen| {
-            let is_told =
-                seen.told.warmed.as_ref().is_some_and(|(of, told)| *of == version.id && told == order);
+            let is_told = seen
+                .told
+                .warmed
+                .as_ref()
+                .is_some_and(|warmed| warmed.version == version.id && warmed.order == *order);
             let state = seen.status.iter().flat_map(|status| &status.versions);
             let state =
                 state.filter(|known| known.version == version.id).find_map(|known| known.warm_up.as_ref());

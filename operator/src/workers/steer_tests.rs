@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::build::tests::dataset;
-use crate::workers::orders::Told;
+use crate::workers::orders::{Told, Warmed};
 
 const V1: &str = "11111111111111111111111111111111";
 
@@ -175,10 +175,12 @@ fn a_request_is_warmed_before_the_spec_goes_on() {
     let of_spec = Warm::Load { id: "spec".into(), paths: vec!["/".into()] };
     assert_eq!(scene.steer().orders.warm_up, of_spec);
     scene.warm_request = Some(WarmRequest { id: "7".into(), paths: vec!["/a".into()] });
-    let order = scene.steer().orders.warm_up;
+    let first = scene.steer().orders;
+    let order = first.warm_up;
+    scene.membership = Some(first.membership);
     assert_eq!(order, Warm::Load { id: "request 7".into(), paths: vec!["/a".into()] });
     let seen = scene.seen.get_mut("w-0").unwrap();
-    seen.told = Told { warmed: Some((V1.into(), order)), ..Told::default() };
+    seen.told = Told { warmed: Some(Warmed { version: V1.into(), epoch: 1, order }), ..Told::default() };
     let state = |state: proto::WarmUpState| {
         let warm_up = proto::WarmUp { state: state.into(), ..Default::default() };
         let known = proto::VersionStatus {
