@@ -21,7 +21,7 @@ use crate::csi::proto::identity_server::IdentityServer;
 use crate::csi::proto::node_server::NodeServer;
 use crate::datasets;
 use crate::driver_metrics::{DriverMetrics, Now, NowGauges};
-use crate::mount::memory;
+use crate::mount::{bind, memory};
 use crate::node_cache::NodeCache;
 use crate::node_mounts::plan::Folders;
 use crate::node_mounts::process::Launch;
@@ -78,6 +78,7 @@ pub async fn drive(config: ServeConfig) -> anyhow::Result<()> {
         metrics: metrics.clone(),
         tasks: tasks.clone(),
     });
+    let keys = folders.keys();
     let publisher_config = PublisherConfig {
         node: config.node.clone(),
         folders,
@@ -99,7 +100,7 @@ pub async fn drive(config: ServeConfig) -> anyhow::Result<()> {
     if config.is_watching_datasets {
         tasks.spawn("caches of datasets that are gone", datasets::wipe_gone(cache, tasks.token()));
     }
-    serve_sockets(&config, publisher, metrics, &readiness, &tasks)?;
+    serve_sockets(&config, publisher.clone(), metrics, &readiness, &tasks)?;
     if let Some(path) = &config.addresses_file {
         let content = serde_json::json!({ "admin": admin_address.to_string(), "pid": std::process::id() });
         write_atomically(path, content.to_string().as_bytes())
@@ -107,7 +108,12 @@ pub async fn drive(config: ServeConfig) -> anyhow::Result<()> {
     }
     tracing::info!(node = config.node, socket = %config.csi_socket.display(), "serving");
     // The mounts of running pods stay as they are; their processes end with this one.
-    Ok(tasks.run_until_stopped().await?)
+    let stopped = tasks.run_until_stopped().await;
+    if publisher.published() == 0 {
+        // For good, perhaps: nothing of ours stays mounted on the node.
+        tokio::task::spawn_blocking(move || bind::detach_all(&keys, MOUNT_DEADLINE)).await??;
+    }
+    Ok(stopped?)
 }
 
 /// Makes the folders, takes away what a former driver has left, and reads what it had published.
