@@ -2,11 +2,10 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use millrace_tests::kubernetes::cluster::{Cluster, SYSTEM};
 use millrace_tests::kubernetes::namespace::{Namespace, RUN};
-use millrace_tests::kubernetes::objects::{DATASET, JOB, POD};
+use millrace_tests::kubernetes::objects::{JOB, POD};
 use serde_json::json;
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -99,6 +98,4 @@ fn a_training_job_learns_from_what_it_reads() {
     let percent =
         said.split_once("accuracy: ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
     assert!(percent.is_some_and(|percent| percent > 90.0), "{said}");
-    space.delete(JOB, "train-mnist");
-    space.delete_and_wait(DATASET, "mnist", Duration::from_secs(120));
 }
