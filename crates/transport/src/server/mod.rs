@@ -75,7 +75,8 @@ impl Default for Limits {
             requests: 8192,
             queued_bytes: 32 << 20,
             hello: Duration::from_secs(5),
-            idle: Duration::from_secs(120),
+            // Six of the pings of an idle client: a node that vanished no longer counts as one that mounts.
+            idle: Duration::from_secs(60),
             stall: Duration::from_secs(30),
             pending: Duration::from_millis(500),
             grace: Duration::from_secs(3),
