@@ -107,21 +107,22 @@ impl Cluster {
         };
         let workers: Vec<Worker> = (0..setup.workers).map(worker).collect();
         let (version, made, next_dir) = (String::new(), proto::IndexMade::default(), AtomicUsize::new(0));
-        let mut cluster = Self { workers, s3, objects, version, made, control_key, runtime, next_dir, dir };
-        cluster.set_membership();
+        let cluster = Self { workers, s3, objects, version, made, control_key, runtime, next_dir, dir };
+        let membership = cluster.tell_membership(1);
+        std::fs::write(cluster.membership_file(), serde_json::to_string(&membership).unwrap()).unwrap();
         cluster
     }
 
-    /// Tells the membership to all workers and to the mounts.
-    fn set_membership(&mut self) {
+    /// Tells the workers, as they are now, to all of them; a file of before stays as it is.
+    pub fn tell_membership(&self, epoch: u64) -> Membership {
         let member =
             |worker: &Worker| Member { name: worker.name.clone(), address: worker.data.clone(), weight: 1 };
-        let membership = Membership { epoch: 1, workers: self.workers.iter().map(member).collect() };
-        std::fs::write(self.membership_file(), serde_json::to_string(&membership).unwrap()).unwrap();
+        let membership = Membership { epoch, workers: self.workers.iter().map(member).collect() };
         for number in 0..self.workers.len() {
             let message = proto::Membership::from(&membership);
             self.control(number, |mut client| async move { client.set_membership(message).await }).unwrap();
         }
+        membership
     }
 
     /// Lets the first worker list the sources; waits until all workers have the index.

@@ -60,6 +60,14 @@ impl Worker {
         (self.program, self.admin) = (program, admin);
     }
 
+    /// Starts it again with another data port, as a pod that gets another address; nobody is told.
+    pub fn restart_at(&mut self, data: &str) {
+        let command = serve(&self.name, &self.dir, data, "127.0.0.1:0", &self.setup);
+        let (program, addresses) = launch(command, &self.dir);
+        self.program = program;
+        [self.data, self.control, self.admin] = addresses;
+    }
+
     /// A client of its control port; call it on a runtime.
     pub fn client(&self, key: &Key) -> Client {
         millrace_control::client::client(&self.control, key.clone()).unwrap()

@@ -4,6 +4,7 @@
 
 mod disks;
 mod keys;
+mod moving;
 mod once;
 mod origin;
 mod outage;

@@ -62,17 +62,27 @@ fn killed_worker_is_gone_round_and_keeps_its_blocks() {
     assert_eq!(cluster.s3_bytes(), restarted_at, "killed workers keep their blocks");
 }
 
+/// How long a worker is stopped.
+const STOPPED: Duration = Duration::from_secs(30);
+
 #[test]
-fn stopped_worker_is_gone_round_within_the_deadline() {
-    if !can_mount("stopped_worker_is_gone_round_within_the_deadline") {
+fn worker_stopped_for_30_s_is_gone_round_and_waited_for_where_it_is_the_only_one() {
+    if !can_mount("worker_stopped_for_30_s_is_gone_round_and_waited_for_where_it_is_the_only_one") {
         return;
     }
     let files = files();
+    let alone = Cluster::of(files.objects());
+    let of_alone = Mounted::start(&alone, &MountSetup::default());
     let cluster = Cluster::start(files.objects(), &Setup::workers(2));
     let mounted = Mounted::start(&cluster, &MountSetup::default());
     check_file(&mounted.point, "small/000", 40_000);
-    cluster.workers[0].program.signal(Signal::STOP);
     let started = Instant::now();
+    let stopped = [&alone.workers[0].program, &cluster.workers[0].program];
+    stopped.iter().for_each(|program| program.signal(Signal::STOP));
+    let waiting = std::thread::spawn({
+        let point = of_alone.point.clone();
+        move || check_file(&point, "large/003", 2 * MIB + 5)
+    });
     let mut slow = Vec::new();
     for (key, size) in &files.0 {
         let one = Instant::now();
@@ -82,8 +92,12 @@ fn stopped_worker_is_gone_round_within_the_deadline() {
         }
     }
     let took = started.elapsed();
-    cluster.workers[0].program.signal(Signal::CONT);
     assert!(took < Duration::from_secs(20), "took {took:?}, slow were {slow:?}");
+    std::thread::sleep(STOPPED.saturating_sub(started.elapsed()));
+    assert!(!waiting.is_finished(), "nobody else has what it reads");
+    stopped.iter().for_each(|program| program.signal(Signal::CONT));
+    waiting.join().unwrap();
+    files.check(&of_alone.point);
     files.check(&Mounted::start(&cluster, &MountSetup::default()).point);
 }
 
