@@ -161,8 +161,7 @@ async fn the_api_server_is_told_whom_to_trust_and_its_reviews_are_answered() {
 
     let garbage = post(replica.address, &trusted, "/mutate-pods", &json!({"kind": "x"})).await;
     assert_eq!(garbage["response"]["allowed"], json!(false));
-    let health =
-        ask(replica.address, &trusted, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+    let health = ask(replica.address, &trusted, HEALTH).await;
     assert!(health.unwrap().starts_with("HTTP/1.1 200"));
     let stranger = ask(replica.address, b"", "GET /healthz HTTP/1.1\r\n\r\n").await;
     assert!(stranger.is_err(), "who does not know the authority must not trust us");
@@ -233,6 +232,57 @@ async fn a_secret_that_nobody_can_read_is_made_anew_by_the_leader() {
     let leader = replica(&api, Held::always()).await;
     for replica in [&follower, &leader] {
         api.until("readiness", |_| replica.readiness.unmet().is_empty().then_some(())).await;
+    }
+}
+
+/// What the Secret holds, once it does.
+async fn held(api: &FakeApi) -> Value {
+    let content =
+        api.until("certificates", |api| Some(api.get(SECRET)?["data"]["certificates.json"].clone())).await;
+    let ByteString(content) = serde_json::from_value(content).unwrap();
+    serde_json::from_slice(&content).unwrap()
+}
+
+/// Changes what the Secret holds, as time or somebody would.
+fn hold(api: &FakeApi, held: &Value) {
+    let mut secret = api.get(SECRET).unwrap();
+    secret["data"]["certificates.json"] = json!(ByteString(held.to_string().into_bytes()));
+    api.put(SECRET, secret);
+}
+
+const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+
+#[tokio::test]
+async fn old_and_new_certificate_are_both_trusted_while_replicas_change_over() {
+    let api = FakeApi::start().await;
+    api.put(MUTATING, configuration("MutatingWebhookConfiguration"));
+    let early = replica(&api, Held::default()).await;
+    let mut certificates = held(&api).await;
+    // Two thirds of its life are over: the next replica that leads makes another.
+    certificates["shown"]["since"] = json!("2020-01-01T00:00:00Z");
+    hold(&api, &certificates);
+    let second = replica(&api, Held::always()).await;
+    let both = api
+        .until("both authorities", |api| {
+            let bundle = bundle(api, MUTATING)?;
+            (CertificateDer::pem_slice_iter(&bundle).count() == 2).then_some(bundle)
+        })
+        .await;
+    certificates = held(&api).await;
+    let (old, new) = (certificates["shown"]["authority"].clone(), certificates["next"]["authority"].clone());
+    assert_ne!(old, new);
+    // Of leaders there is one at a time.
+    second.task.abort();
+    // The time of overlap is over: the next one is shown.
+    certificates["next"]["since"] = json!("2020-01-01T00:00:00Z");
+    hold(&api, &certificates);
+    let late = replica(&api, Held::always()).await;
+    api.until("readiness", |_| late.readiness.unmet().is_empty().then_some(())).await;
+    let shown = held(&api).await["shown"]["authority"].clone();
+    assert_ne!(shown, old);
+    assert!(ask(late.address, new.as_str().unwrap().as_bytes(), HEALTH).await.is_ok());
+    for replica in [&early, &late] {
+        assert!(ask(replica.address, &both, HEALTH).await.is_ok());
     }
 }
 

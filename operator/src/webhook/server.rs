@@ -175,3 +175,45 @@ async fn connection(
         tracing::debug!(%error, "connection to the webhook");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::ServerName;
+
+    use super::*;
+    use crate::webhook::certificates::Certificate;
+
+    const HOST: &str = "millrace-webhook.millrace-system.svc";
+
+    async fn is_trusted(address: std::net::SocketAddr, authority: &str) -> bool {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        connector.connect(ServerName::try_from(HOST).unwrap(), stream).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_new_certificate_is_shown_without_a_restart_and_a_wrong_one_is_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shown = Arc::new(Shown::default());
+        let metrics = WebhookMetrics::register(&prometheus::Registry::new()).unwrap();
+        let served = tokio::spawn(serve(listener, Arc::clone(&shown), metrics, CancellationToken::new()));
+        let [first, second] = [(), ()].map(|()| Certificate::make(HOST, jiff::Timestamp::now()).unwrap());
+        assert!(!is_trusted(address, &first.authority).await, "there is nothing to show yet");
+        shown.show(&first.certificate, &first.key).unwrap();
+        assert!(is_trusted(address, &first.authority).await);
+        assert!(shown.show(&second.certificate, &first.key).is_err());
+        assert!(is_trusted(address, &first.authority).await);
+        shown.show(&second.certificate, &second.key).unwrap();
+        assert!(is_trusted(address, &second.authority).await && !is_trusted(address, &first.authority).await);
+        served.abort();
+    }
+}
