@@ -80,8 +80,6 @@ fn check_file(spec: &SyntheticSpec, root: &Path, path: &Path) -> anyhow::Result<
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
-
     use super::*;
     use crate::args::SyntheticSpecs;
 
