@@ -246,11 +246,8 @@ async fn forget_indexes(mounts: &NodeMounts, plan: &MountPlan) {
     let mounted = mounts.versions(&plan.key.uid);
     let forgotten = blocking(move || {
         let known = IndexFile::list(&dir).map_err(|error| describe(&error))?;
-        let unused = known.into_iter().filter(|version| !mounted.contains(version));
-        unused
-            .map(|version| IndexFile::remove(&dir, version))
-            .collect::<Result<(), _>>()
-            .map_err(|error| describe(&error))
+        let mut unused = known.into_iter().filter(|version| !mounted.contains(version));
+        unused.try_for_each(|version| IndexFile::remove(&dir, version)).map_err(|error| describe(&error))
     })
     .await;
     if let Err(trouble) = forgotten {
