@@ -110,7 +110,7 @@ impl Objects {
 
     /// Deletes an object, which may be gone already; does not wait for its end.
     pub fn delete(&self, namespace: &str, kind: Kind<'_>, name: &str) {
-        match self.block_on(self.api(namespace, kind).delete(name, &DeleteParams::default())) {
+        match self.block_on(self.api(namespace, kind).delete(name, &DeleteParams::background())) {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => panic!("delete {kind} {name}: {error}"),
             Ok(_) => {}

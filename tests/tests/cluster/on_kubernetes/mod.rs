@@ -6,6 +6,7 @@ mod deletion;
 mod examples;
 mod faults;
 mod main_job;
+mod nodes;
 mod plugin;
 mod refused;
 mod rights;
