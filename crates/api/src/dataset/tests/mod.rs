@@ -1,5 +1,6 @@
 //! Tests of the Dataset as a whole.
 
+mod fixed;
 mod manifest;
 mod rules;
 
