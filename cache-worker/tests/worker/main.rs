@@ -9,4 +9,5 @@ mod pod;
 mod process;
 mod reads;
 mod steering;
+mod version_1;
 mod warm_up;
