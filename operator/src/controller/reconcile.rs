@@ -25,6 +25,7 @@ use super::trouble::{self, Trouble, shortened};
 use super::{cleanup, diff, events, fault, keys, nudge, status, validate};
 use crate::build::stateful_set::cache_outlives_pods;
 use crate::build::{Kind, Owner, Wanted, budget, service, stateful_set, volume};
+use crate::workers::seen::Seen;
 use crate::workers::sources;
 use crate::workers::steer::{self, Steering, steer};
 
@@ -33,6 +34,9 @@ const NUMBERS_EVERY: Duration = Duration::from_secs(10);
 
 /// When something that no watch tells of is looked at again: an object of another's that is in the way.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// For the first answer of a worker that is there.
+const FIRST_ANSWER: Duration = Duration::from_millis(1500);
 
 /// How long pods may take to be made before somebody is asked why, and how often then.
 const PODS_LATE: Duration = Duration::from_secs(2);
@@ -47,6 +51,8 @@ pub struct Served {
     pub mounts: Mounts,
     /// When to look again.
     pub wake: Option<Duration>,
+    /// Whether every worker has answered, or had the time to.
+    is_known: bool,
     /// Whether the status takes up a listing.
     is_listing_taken: bool,
 }
@@ -78,8 +84,14 @@ pub async fn reconcile(dataset: Arc<Dataset>, context: Arc<Context>) -> Result<A
     }
     fault::point("finalizer")?;
     let served = serve(&context, &owner, &dataset, &told, false).await?;
-    let wake = publish(&context, &owner, &dataset, &told, served.status.clone()).await?;
-    served.take_listing(&context, &owner);
+    // After a start of ours, what is so is not known before the workers have answered: what was told stays.
+    let wake = if served.is_known {
+        let wake = publish(&context, &owner, &dataset, &told, served.status.clone()).await?;
+        served.take_listing(&context, &owner);
+        wake
+    } else {
+        Some(FIRST_ANSWER)
+    };
     fault::point("status")?;
     Ok(match served.wake.into_iter().chain(wake).min() {
         Some(wake) => Action::requeue(wake),
@@ -194,7 +206,15 @@ pub async fn serve(
         completed: steering.completed.as_deref(),
     };
     let status = status::of(&facts, told, &now);
-    Ok(Served { status, mounts, wake: wakes.into_iter().min(), is_listing_taken: steering.is_listing_taken })
+    let is_first_try = |seen: &Seen| {
+        seen.status.is_none()
+            && !seen.was_connected
+            && seen.trouble.is_none()
+            && seen.since.elapsed() < FIRST_ANSWER
+    };
+    let is_known = !known.seen.values().any(is_first_try);
+    let is_listing_taken = steering.is_listing_taken;
+    Ok(Served { status, mounts, wake: wakes.into_iter().min(), is_known, is_listing_taken })
 }
 
 fn annotation<'a>(dataset: &'a Dataset, key: &str) -> Option<&'a str> {

@@ -20,7 +20,7 @@ use crate::workers::seen::{self, Seen};
 use crate::workers::warm_up::{self, Phase, WarmUp};
 
 /// Reasons for which a store keeps nothing that say it is broken, not full.
-const BROKEN: [&str; 3] = ["no_space", "read_only", "io"];
+const BROKEN: [&str; 5] = ["no_space", "read_only", "io", "free_space", "free_inodes"];
 
 /// What was seen and done.
 #[derive(Debug)]
@@ -316,6 +316,9 @@ fn warm(facts: &Facts<'_>, warm_up: Option<&WarmUp>) -> Verdict {
     let Some(warm_up) = warm_up else {
         return say(Holds::False, reason::WAITING_FOR_INDEX, "there is no version yet".into());
     };
+    if talking(facts).next().is_none() {
+        return say(Holds::Unknown, reason::WAITING_FOR_WORKERS, "no worker says what it holds".into());
+    }
     let WarmUp { phase, bytes_done: _, bytes_total, failed, failures: _ } = warm_up;
     match phase {
         Phase::Idle | Phase::Stopped if facts.spec.warm_up.when == WarmUpWhen::Never => {
@@ -343,11 +346,17 @@ fn degraded(facts: &Facts<'_>) -> Verdict {
     }
     let lost = lost_objects(facts);
     if lost > 0 {
-        let text = format!(
-            "{lost} objects cannot be read from the bucket as listed; list again by annotation {}",
-            names::REFRESH_ANNOTATION
-        );
-        return say(true, reason::OBJECTS_CHANGED, text);
+        let failures = talking(facts).flat_map(|worker| &worker.degraded).flat_map(|degraded| &degraded.last);
+        let kinds: BTreeSet<&str> = failures.map(|failure| failure.reason.as_str()).collect();
+        let named: Vec<&str> = kinds.iter().copied().filter(|kind| !kind.is_empty()).collect();
+        let why = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
+        let reason = conditions::of_lost_objects(kinds);
+        let cure = match reason {
+            reason::OBJECTS_CHANGED => format!("list again by annotation {}", names::REFRESH_ANNOTATION),
+            _ => "permit or restore them in the bucket".to_owned(),
+        };
+        let text = format!("{lost} objects cannot be read from the bucket as listed{why}; {cure}");
+        return say(true, reason, text);
     }
     let broken: Vec<&str> =
         talking(facts).filter(|worker| is_broken(worker)).map(|worker| worker.worker.as_str()).collect();
@@ -413,7 +422,8 @@ pub fn matters(old: &DatasetStatus, new: &DatasetStatus) -> bool {
         }
         for condition in &mut status.conditions {
             // A count in a message is a number too; a reason or a status is not.
-            if condition.type_ == conditions::DEGRADED && condition.reason == reason::OBJECTS_CHANGED {
+            let counts = [reason::OBJECTS_CHANGED, reason::OBJECTS_UNREADABLE];
+            if condition.type_ == conditions::DEGRADED && counts.contains(&condition.reason.as_str()) {
                 condition.message.clear();
             }
         }

@@ -167,6 +167,7 @@ fn workers_that_run_without_index_or_volume_are_not_ready() {
     unbound.assert("Ready", "False", "WaitingForVolume", "claim");
     let mut none = Scene::new(&[]);
     none.assert("Ready", "False", "NoWorkers", "scale");
+    none.assert("Warm", "Unknown", "WaitingForWorkers", "no worker");
     none.spec.workers.replicas = 1;
     let mut seen = Seen::new("w-0", "u", "ip");
     seen.trouble = Some(seen::Trouble::KeyRefused("not of this key".into()));
@@ -199,10 +200,17 @@ fn what_is_lost_old_or_waits_degrades() {
     let failure = proto::ObjectFailure { path: "a".into(), ..Default::default() };
     lost.degraded = Some(proto::Degraded { objects: 1, last: vec![failure] });
     Scene::new(&[lost.clone(), lost]).assert("Degraded", "True", "ObjectsChanged", "1 objects cannot");
-    let mut broken = fine();
-    let not_kept = vec![proto::ReasonCount { reason: "read_only".into(), count: 1 }];
-    broken.store = Some(proto::StoreUsage { not_kept, ..Default::default() });
-    Scene::new(&[broken]).assert("Degraded", "True", "StoreFailed", "cannot write");
+    let mut denied = fine();
+    let failure =
+        proto::ObjectFailure { path: "a".into(), reason: "AccessDenied".into(), ..Default::default() };
+    denied.degraded = Some(proto::Degraded { objects: 1, last: vec![failure] });
+    Scene::new(&[denied]).assert("Degraded", "True", "ObjectsUnreadable", "as listed (AccessDenied); permit");
+    for reason in ["read_only", "free_space"] {
+        let mut broken = fine();
+        let not_kept = vec![proto::ReasonCount { reason: reason.into(), count: 1 }];
+        broken.store = Some(proto::StoreUsage { not_kept, ..Default::default() });
+        Scene::new(&[broken]).assert("Degraded", "True", "StoreFailed", "cannot write");
+    }
     let mut old = Scene::new(&[fine()]);
     old.is_current = false;
     old.listing = failed("NoSuchBucket", "gone");
