@@ -17,6 +17,9 @@ pub fn cure(reason: &str) -> Option<&'static str> {
         reason::OBJECTS_CHANGED => Some(
             "list the bucket again: kubectl annotate dataset NAME millrace.dev/refresh=$(date +%s) --overwrite",
         ),
+        reason::OBJECTS_UNREADABLE => Some(
+            "permit s3:GetObject on them, or restore those that are archived; they are tried again within 30 s",
+        ),
         reason::CACHE_TOO_SMALL => {
             Some("raise spec.workers.replicas or the quotas of spec.workers.cache.tiers, or warm fewer paths")
         }

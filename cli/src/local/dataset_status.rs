@@ -190,11 +190,13 @@ fn degraded(seen: &Seen<'_>) -> Verdict {
     };
     let lost = lost_objects(seen);
     if lost > 0 {
+        let kinds = kinds(seen);
+        let named: Vec<&str> = kinds.iter().copied().filter(|kind| !kind.is_empty()).collect();
+        let why = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
         let text = format!(
-            "{lost} objects cannot be read from the bucket as listed{}: `millrace local why PATH` tells more",
-            reasons(seen)
+            "{lost} objects cannot be read from the bucket as listed{why}: `millrace local why PATH` tells more"
         );
-        return verdict(true, reason::OBJECTS_CHANGED, text);
+        return verdict(true, conditions::of_lost_objects(kinds), text);
     }
     let broken: Vec<&str> = seen
         .workers
@@ -216,13 +218,10 @@ fn degraded(seen: &Seen<'_>) -> Verdict {
     verdict(false, reason::HEALTHY, String::new())
 }
 
-/// Why objects cannot be read, for the message: expired credentials are cured elsewhere than changed objects.
-fn reasons(seen: &Seen<'_>) -> String {
+/// Why objects cannot be read: expired credentials are cured elsewhere than changed objects.
+fn kinds<'a>(seen: &Seen<'a>) -> BTreeSet<&'a str> {
     let failures = seen.workers.iter().flatten().filter_map(|worker| worker.degraded.as_ref());
-    let reasons: BTreeSet<&str> =
-        failures.flat_map(|degraded| &degraded.last).map(|failure| failure.reason.as_str()).collect();
-    let reasons: Vec<&str> = reasons.into_iter().filter(|reason| !reason.is_empty()).collect();
-    if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) }
+    failures.flat_map(|degraded| &degraded.last).map(|failure| failure.reason.as_str()).collect()
 }
 
 /// Objects that can no longer be read. A large one may be named by several workers; where not all are named, it may count
@@ -333,7 +332,7 @@ mod tests {
         lost.degraded = Some(proto::Degraded { objects: 1, last: vec![failure] });
         // The same object at two workers is one object.
         let twice = status(Some(&version), &[Some(lost.clone()), Some(lost)], true);
-        assert_eq!(condition(&twice, "Degraded"), says("True", "ObjectsChanged"));
+        assert_eq!(condition(&twice, "Degraded"), says("True", "ObjectsUnreadable"));
         assert!(twice.conditions.iter().any(|condition| {
             condition.message.starts_with("1 objects cannot be read from the bucket as listed (AccessDenied)")
         }));

@@ -48,6 +48,8 @@ pub mod reason {
     pub const HEALTHY: &str = "Healthy";
     /// `Degraded`: objects changed in the bucket since the listing; the message says how many.
     pub const OBJECTS_CHANGED: &str = "ObjectsChanged";
+    /// `Degraded`: objects are as they were listed, and cannot be read: denied or archived; the message says how many and why.
+    pub const OBJECTS_UNREADABLE: &str = "ObjectsUnreadable";
     /// `Degraded`: the bucket does not answer.
     pub const ORIGIN_UNAVAILABLE: &str = "OriginUnavailable";
     /// `Degraded`: a worker cannot write its tiers and serves without caching.
@@ -116,6 +118,17 @@ impl From<bool> for Holds {
     }
 }
 
+/// The reason of `Degraded` where objects cannot be read, by the kinds of their failures: where one has changed a new listing
+/// helps, else it does not.
+pub fn of_lost_objects<'a>(kinds: impl IntoIterator<Item = &'a str>) -> &'static str {
+    let mut kinds = kinds.into_iter().peekable();
+    let is_unknown = kinds.peek().is_none();
+    if is_unknown || kinds.any(|kind| matches!(kind, "Changed" | "NoSuchKey" | "")) {
+        return reason::OBJECTS_CHANGED;
+    }
+    reason::OBJECTS_UNREADABLE
+}
+
 /// What is to be said of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
@@ -180,6 +193,14 @@ mod tests {
         assert!(set(&mut conditions, ready(true.into(), ""), Some(2), &at(3)));
         assert_eq!((conditions[0].status.as_str(), &conditions[0].last_transition_time), ("True", &at(3)));
         assert_eq!((conditions.len(), conditions[0].observed_generation), (1, Some(2)));
+    }
+
+    #[test]
+    fn only_where_an_object_changed_a_new_listing_is_what_helps() {
+        for kinds in [&["Changed"][..], &["AccessDenied", "NoSuchKey"], &[""], &[]] {
+            assert_eq!(of_lost_objects(kinds.iter().copied()), "ObjectsChanged", "{kinds:?}");
+        }
+        assert_eq!(of_lost_objects(["AccessDenied", "Archived"]), "ObjectsUnreadable");
     }
 
     #[test]
