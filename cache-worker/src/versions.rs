@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millrace_api::block::Span;
 use millrace_api::ids::{ContentId, VersionId};
@@ -11,12 +12,18 @@ use millrace_api::mount::MountSettings;
 use millrace_api::placement::PlacementKey;
 use millrace_store::index_file::IndexFile;
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::origin::Origin;
 
 /// Objects whose place is remembered for each version: looking up a large object hashes its key, which one read in
 /// sixteen chunks should not pay for. About 300 bytes each.
 const MAX_OBJECTS: usize = 4096;
+
+/// An index that was found sound is believed for so long: a client that finds what it was sent damaged comes again within a
+/// second, and a hundred nodes that mount at once shall not have it read a hundred times.
+const BELIEVED: Duration = Duration::from_secs(10);
 
 /// One object of a version, as reads and fetches need it.
 #[derive(Debug)]
@@ -66,12 +73,21 @@ pub struct Version {
     origins: RwLock<Vec<Option<Arc<Origin>>>>,
     objects: Mutex<HashMap<FileIndex, Arc<Object>>>,
     opened: Mutex<Option<Arc<File>>>,
+    /// When its index was last looked through, or began to be.
+    verified: Mutex<Option<Instant>>,
 }
 
 impl Version {
     /// Wraps an installed index; its origins come later.
     pub fn new(id: VersionId, index: IndexFile) -> Self {
-        Self { id, index, origins: RwLock::default(), objects: Mutex::default(), opened: Mutex::default() }
+        Self {
+            id,
+            index,
+            origins: RwLock::default(),
+            objects: Mutex::default(),
+            opened: Mutex::default(),
+            verified: Mutex::default(),
+        }
     }
 
     /// The index.
@@ -135,6 +151,16 @@ impl Version {
         String::from_utf8_lossy(&path).into_owned()
     }
 
+    /// Whether the index is to be looked through before, or while, it is sent to others. The caller does so.
+    pub fn is_to_be_verified(&self, now: Instant) -> bool {
+        let mut verified = self.verified.lock();
+        let is_due = verified.is_none_or(|before| now.saturating_duration_since(before) >= BELIEVED);
+        if is_due {
+            *verified = Some(now);
+        }
+        is_due
+    }
+
     /// The index file itself.
     pub fn index(&self) -> &IndexFile {
         &self.index
@@ -155,6 +181,7 @@ impl Version {
 pub struct Versions {
     by_id: RwLock<HashMap<VersionId, Arc<Version>>>,
     mount: Mutex<Option<MountSettings>>,
+    lost: Notify,
 }
 
 impl Versions {
@@ -171,6 +198,36 @@ impl Versions {
     /// Stops serving a version.
     pub fn remove(&self, id: &VersionId) -> Option<Arc<Version>> {
         self.by_id.write().remove(id)
+    }
+
+    /// Reads the whole index of a version that is served; false where it is damaged or gone, and then the version is no
+    /// longer served. Blocks.
+    pub fn verify(&self, version: &Arc<Version>) -> bool {
+        let is_gone = !version.index().path().exists();
+        let damage = version.index().verify().err();
+        if !is_gone && damage.is_none() {
+            return true;
+        }
+        let is_served = {
+            let mut by_id = self.by_id.write();
+            // Another file may have come in its place meanwhile.
+            let is_served = by_id.get(&version.id).is_some_and(|served| Arc::ptr_eq(served, version));
+            is_served && by_id.remove(&version.id).is_some()
+        };
+        if is_served {
+            let error = damage.map_or("its file is gone".to_owned(), |damage| damage.to_string());
+            tracing::warn!(version = %version.id, error, "index is lost, and got anew");
+            if let Some(dir) = version.index().path().parent() {
+                crate::indexes::remove(dir, version.id);
+            }
+            self.lost.notify_one();
+        }
+        false
+    }
+
+    /// Waits until a version is no longer served because of its index. Cancel safe.
+    pub async fn lost(&self) {
+        self.lost.notified().await;
     }
 
     /// How nodes mount the dataset; `None` until somebody says.

@@ -221,6 +221,7 @@ impl Worker {
         for id in self.in_use() {
             self.fetch_index(id);
         }
+        self.fetch_lost_indexes();
         if self.sources.in_use().is_empty() {
             self.use_known_sources_later();
         }
@@ -233,7 +234,10 @@ impl Worker {
         self.tasks.spawn("known-sources", async move {
             loop {
                 let known = worker.state.now().sources;
-                if known.is_empty() || !worker.sources.in_use().is_empty() || worker.set_sources(known).is_ok() {
+                if known.is_empty()
+                    || !worker.sources.in_use().is_empty()
+                    || worker.set_sources(known).is_ok()
+                {
                     return;
                 }
                 tokio::select! {
@@ -403,7 +407,10 @@ impl Worker {
             if !are_known {
                 return Err(OpenWorker::Sources(error));
             }
-            tracing::warn!(error = with_causes(&error), "sources cannot be used yet; stored blocks are served");
+            tracing::warn!(
+                error = with_causes(&error),
+                "sources cannot be used yet; stored blocks are served"
+            );
         }
         self.versions.set_mount(self.state.now().mount);
         for id in self.in_use() {

@@ -99,6 +99,14 @@ impl Blocks for Reads {
 
     async fn index(&self, version: VersionId) -> Option<IndexSource> {
         let version = self.versions.get(&version)?;
+        if version.is_to_be_verified(Instant::now()) {
+            let (versions, served) = (Arc::clone(&self.versions), Arc::clone(&version));
+            let verifying = tokio::task::spawn_blocking(move || versions.verify(&served));
+            // A long one ends while the index is sent: whoever has fetched a damaged one does so again.
+            if version.index().is_quick_to_verify() && !verifying.await.unwrap_or(true) {
+                return None;
+            }
+        }
         Some(IndexSource { file: version.open_index()?, len: version.index().len() })
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrace_api::ids::VersionId;
-use millrace_store::index_file::IndexFile;
 use millrace_transport::client::{Client, ClientConfig, Timing};
 use tokio::time::Instant;
 
@@ -25,10 +24,10 @@ impl Worker {
         let is_after_death = self.mark.is_after_death();
         match crate::indexes::open(&self.index_dir, id, is_after_death) {
             Ok(Some(index)) => {
-                let unproven = (!is_after_death && !index.is_quick_to_verify()).then(|| index.clone());
+                let is_proven = is_after_death || index.is_quick_to_verify();
                 self.serve(Version::new(id, index));
-                if let Some(index) = unproven {
-                    self.verify_behind(id, index);
+                if !is_proven {
+                    self.verify_behind(id);
                 }
                 true
             }
@@ -42,16 +41,28 @@ impl Worker {
     }
 
     /// Reads an index that is served already: what has rotted on the disk must not be served for longer than that takes.
-    fn verify_behind(self: &Arc<Self>, id: VersionId, index: IndexFile) {
-        let worker = Arc::clone(self);
+    fn verify_behind(self: &Arc<Self>, id: VersionId) {
+        let (versions, version) = (Arc::clone(&self.versions), self.versions.get(&id));
         self.tasks.spawn("verify-index", async move {
-            let verifying = tokio::task::spawn_blocking(move || index.verify());
-            // Cut off where the worker stops.
-            let Ok(Err(error)) = verifying.await else { return };
-            tracing::warn!(version = %id, error = %error, "index is fetched again");
-            worker.versions.remove(&id);
-            crate::indexes::remove(&worker.index_dir, id);
-            worker.fetch_index(id);
+            let Some(version) = version else { return };
+            // What is lost is known to those who wait for that; cut off where the worker stops.
+            let _ = tokio::task::spawn_blocking(move || versions.verify(&version)).await;
+        });
+    }
+
+    /// Gets again what was lost while it was served.
+    pub(super) fn fetch_lost_indexes(self: &Arc<Self>) {
+        let (worker, stop) = (Arc::clone(self), self.tasks.token());
+        self.tasks.spawn("lost-indexes", async move {
+            loop {
+                tokio::select! {
+                    () = worker.versions.lost() => {}
+                    () = stop.cancelled() => return,
+                }
+                for id in worker.in_use() {
+                    worker.fetch_index(id);
+                }
+            }
         });
     }
 

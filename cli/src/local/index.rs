@@ -7,6 +7,7 @@ use millrace_control::proto;
 use millrace_control::proto::make_index_progress::Step;
 
 use super::progress::Progress;
+use super::run_file::WorkerRun;
 use super::start::System;
 use super::version_file::VersionRecord;
 use super::{ask, plan};
@@ -18,7 +19,9 @@ use super::{ask, plan};
 /// Why the sources cannot be listed.
 pub async fn make(system: &System) -> anyhow::Result<VersionRecord> {
     let before = VersionRecord::read(&system.folder)?.filter(|version| version.is_of(&system.plan.spec));
-    let version = match (list(system).await, before) {
+    let run = system.run();
+    let first = run.workers.first().context("no worker")?;
+    let version = match (list(system, first).await, before) {
         (Ok(made), _) => VersionRecord::new(&made, &system.plan.spec, Time(Timestamp::now())),
         (Err(error), Some(mut before)) => {
             eprintln!("warning: {error:#}; using the version of {}", before.since.0);
@@ -31,10 +34,23 @@ pub async fn make(system: &System) -> anyhow::Result<VersionRecord> {
     Ok(version)
 }
 
-async fn list(system: &System) -> anyhow::Result<proto::IndexMade> {
-    let run = system.run();
-    let first = run.workers.first().context("no worker")?;
-    let mut client = ask::worker(first, &system.identity.control_key)?;
+/// Lists the sources at `worker`, since no worker has the index any more.
+///
+/// # Errors
+/// Why the sources cannot be listed.
+pub async fn make_again(system: &System, worker: &WorkerRun) -> anyhow::Result<VersionRecord> {
+    let before = VersionRecord::read(&system.folder)?;
+    let made = list(system, worker).await?;
+    let mut version = VersionRecord::new(&made, &system.plan.spec, Time(Timestamp::now()));
+    if let Some(before) = before.filter(|before| before.id == version.id) {
+        version.since = before.since;
+    }
+    version.write(&system.folder)?;
+    Ok(version)
+}
+
+async fn list(system: &System, worker: &WorkerRun) -> anyhow::Result<proto::IndexMade> {
+    let mut client = ask::worker(worker, &system.identity.control_key)?;
     let request = proto::MakeIndexRequest {
         sources: plan::sources(&system.plan.spec),
         block_size_bytes: system.plan.spec.workers.cache.block_size().bytes(),
@@ -51,7 +67,7 @@ async fn list(system: &System) -> anyhow::Result<proto::IndexMade> {
             None => {}
         }
     }
-    bail!("list the sources: worker {} ended without an answer", first.name)
+    bail!("list the sources: worker {} ended without an answer", worker.name)
 }
 
 /// In the user's words: his source, field and value.

@@ -17,6 +17,7 @@ mod identity;
 mod index;
 mod lock;
 mod logs;
+mod lost_index;
 mod plan;
 mod prepare;
 mod process;

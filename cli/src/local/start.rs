@@ -102,14 +102,23 @@ impl System {
         }
         self.publish_membership().await?;
         let version = index::make(self).await?;
-        self.update(|run| run.version = Some(version.id.clone()))?;
-        self.use_version(&version.id).await?;
-        if self.plan.spec.warm_up.when == millrace_api::dataset::spec::WarmUpWhen::Created {
-            self.warm(&version.id).await?;
-        }
+        self.take_up(&version.id).await?;
         let mut mount = self.spawn_mount(&version.id)?;
         self.await_mount(&mut mount).await.map_err(|error| anyhow!("start {error}"))?;
         Ok(Children { workers, mount })
+    }
+
+    /// Makes a version the one in use, at all workers, and has it warmed where the spec asks for that.
+    ///
+    /// # Errors
+    /// Names the worker that has not its index.
+    pub async fn take_up(&self, version: &str) -> anyhow::Result<()> {
+        self.update(|run| run.version = Some(version.to_owned()))?;
+        self.use_version(version).await?;
+        if self.plan.spec.warm_up.when == millrace_api::dataset::spec::WarmUpWhen::Created {
+            self.warm(version).await?;
+        }
+        Ok(())
     }
 
     /// Starts the process of a worker and writes that down.

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::child::Child;
 use super::follow::Follow;
+use super::lost_index;
 use super::progress::{Progress, warm_up_text};
 use super::start::{Children, System};
 use super::warm_up::{self, Phase};
@@ -38,6 +39,10 @@ pub async fn supervise(
     tasks.spawn({
         let system = Arc::clone(&system);
         async move { keep_mount(&system, mount).await }
+    });
+    tasks.spawn({
+        let system = Arc::clone(&system);
+        async move { lost_index::keep(&system).await }
     });
     tasks.spawn(async move { show_warm_up(&system).await });
     let ended = loop {

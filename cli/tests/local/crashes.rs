@@ -1,6 +1,8 @@
 //! What is left when a process is killed?
 
 use std::net::TcpListener;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use crate::rig::{Rig, can_run, kill, until};
 
@@ -124,4 +126,53 @@ fn up_cleans_up_after_a_crash_of_all() {
     rig.ok(&["down"]);
     assert_eq!(rig.wait_up(), Some(0));
     rig.assert_nothing_left();
+}
+
+#[test]
+fn an_index_that_rots_at_the_only_worker_is_made_again() {
+    if !can_run() {
+        return;
+    }
+    let mut rig = Rig::new();
+    let dataset = rig.dataset("");
+    rig.write("dataset.yaml", &dataset.replace("replicas: 2", "replicas: 1"));
+    rig.up();
+    rig.compare();
+    let version = rig.status()["status"]["version"]["id"].as_str().unwrap().to_owned();
+    let indexes = files_of(&rig.folder(), &version);
+    assert_eq!(indexes.len(), 2, "the worker's and the mount's: {indexes:?}");
+    for path in &indexes {
+        flip_middle(path);
+    }
+    let pid = rig.status()["local"]["mount"]["pid"].as_u64().unwrap();
+    kill("-KILL", pid);
+    until("the mount's return", || {
+        let status = rig.status();
+        let mount = &status["local"]["mount"];
+        mount["pid"].as_u64() != Some(pid) && std::fs::read(rig.mount().join("large.bin")).is_ok()
+    });
+    rig.compare();
+    until("ready", || rig.condition("Ready").0 == "True");
+    assert!(rig.up_said().contains("no worker has the index any more"), "{}", rig.up_said());
+    assert_eq!(rig.status()["status"]["version"]["id"], version.as_str(), "the bucket is the same");
+}
+
+/// Files below a folder whose name contains `part`.
+fn files_of(dir: &Path, part: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap()) {
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(files_of(&entry.path(), part));
+        } else if entry.file_name().to_string_lossy().contains(part) {
+            found.push(entry.path());
+        }
+    }
+    found
+}
+
+fn flip_middle(path: &Path) {
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let (middle, mut byte) = (file.metadata().unwrap().len() / 2, [0]);
+    file.read_exact_at(&mut byte, middle).unwrap();
+    file.write_all_at(&[byte[0] ^ 16], middle).unwrap();
 }
