@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use millrace_daemon::logging::LogArgs;
 use millrace_s3_server::backend::spec::SyntheticSpec;
@@ -75,7 +75,10 @@ pub enum Command {
         docs: bool,
     },
     /// Print a shell's completions.
-    #[command(after_help = "Example:\n  millrace completions bash > /etc/bash_completion.d/millrace")]
+    #[command(
+        after_help = "Example:\n  millrace completions bash > /etc/bash_completion.d/millrace\n\n\
+        As a plug-in of kubectl: link this program as kubectl-millrace and, for completions, as kubectl_complete-millrace into the PATH."
+    )]
     Completions {
         /// The shell.
         shell: Shell,
@@ -250,9 +253,10 @@ pub struct S3CheckArgs {
 
 /// Arguments of `s3 serve`.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("served").required(true).multiple(true).args(["dir", "synthetic"])))]
 pub struct S3ServeArgs {
     /// Folder to serve as a bucket.
-    #[arg(required_unless_present = "synthetic", value_name = "DIR")]
+    #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Buckets with computed keys and bodies; see the examples in --help.
     #[arg(long, value_name = "SPEC", value_parser = parse_synthetic)]
@@ -340,7 +344,8 @@ mod tests {
     #[test]
     fn a_server_needs_something_to_serve() {
         let parse = |args: &[&str]| Cli::try_parse_from(["millrace", "s3", "serve"].iter().chain(args));
-        assert!(parse(&[]).is_err());
+        let error = parse(&[]).unwrap_err().to_string();
+        assert!(error.contains("DIR") && error.contains("--synthetic"), "{error}");
         assert!(parse(&["dir"]).is_ok());
         assert!(parse(&["--synthetic", "objects=3,size=1KiB"]).is_ok());
         let error = parse(&["--synthetic", "object=3"]).unwrap_err().to_string();

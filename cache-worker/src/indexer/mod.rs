@@ -72,7 +72,7 @@ pub enum MakeIndex {
     #[error(transparent)]
     Glob(#[from] BadGlob),
     /// S3 did not give the listing.
-    #[error("list source {path:?}")]
+    #[error("list source {:?}", shown(path))]
     List {
         /// The source's path in the mount.
         path: String,
@@ -81,7 +81,7 @@ pub enum MakeIndex {
         source: OriginError,
     },
     /// The server's listing never ends.
-    #[error("list source {path:?}: the server gives the same page again and again")]
+    #[error("list source {:?}: the server gives the same page again and again", shown(path))]
     Loop {
         /// The source's path in the mount.
         path: String,
@@ -124,6 +124,11 @@ pub fn sweep(folder: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The root's path is empty here, and `/` where users write it.
+fn shown(path: &str) -> &str {
+    if path.is_empty() { "/" } else { path }
 }
 
 /// Lists all sources and writes their index to a file in `folder`. Telling `progress` that nobody listens is fine.

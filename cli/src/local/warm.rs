@@ -98,7 +98,7 @@ pub fn folder_of(
     if let (None, Some(first)) = (name, paths.first()) {
         for folder in root.folders()? {
             let is_up = lock::holder(&folder.lock_file()).is_some();
-            if is_up && Run::read(&folder)?.is_some_and(|run| absolute(first).starts_with(&run.mount_point)) {
+            if is_up && Run::read(&folder)?.is_some_and(|run| below(first, &run.mount_point).is_some()) {
                 return Ok(folder);
             }
         }
@@ -111,16 +111,28 @@ pub fn folder_of(
 /// # Errors
 /// Where it is not UTF-8.
 pub fn in_mount(path: &Path, mount_point: &Path) -> anyhow::Result<String> {
-    let absolute = absolute(path);
-    let inside = absolute.strip_prefix(mount_point).unwrap_or(path);
+    let inside = below(path, mount_point);
     let text = inside
+        .as_deref()
+        .unwrap_or(path)
         .to_str()
         .with_context(|| format!("path {path:?} is not UTF-8: warm the folder that it is in"))?;
     Ok(format!("/{}", text.trim_matches('/')))
 }
 
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+/// The part of a path that is below the mount point, also where symbolic links lead there.
+pub fn below(path: &Path, mount_point: &Path) -> Option<PathBuf> {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    if let Ok(inside) = absolute.strip_prefix(mount_point) {
+        return Some(inside.to_owned());
+    }
+    real(&absolute).strip_prefix(real(mount_point)).ok().map(Path::to_owned)
+}
+
+/// A path without symbolic links, as far as it is there: keys that are not shown have paths too.
+fn real(path: &Path) -> PathBuf {
+    let resolved = |there: &Path| Some(there.canonicalize().ok()?.join(path.strip_prefix(there).ok()?));
+    path.ancestors().find_map(resolved).unwrap_or_else(|| path.to_owned())
 }
 
 #[cfg(test)]
@@ -140,5 +152,19 @@ mod tests {
         ] {
             assert_eq!(in_mount(Path::new(given), mount).unwrap(), inside, "{given}");
         }
+    }
+
+    #[test]
+    fn a_path_may_lead_to_the_mount_point_through_a_symbolic_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mount, link) = (dir.path().join("mnt"), dir.path().join("link"));
+        std::fs::create_dir_all(mount.join("train")).unwrap();
+        std::os::unix::fs::symlink(&mount, &link).unwrap();
+        for given in ["train", "train/not-shown"] {
+            assert_eq!(in_mount(&link.join(given), &mount).unwrap(), format!("/{given}"));
+            assert_eq!(in_mount(&mount.join(given), &link).unwrap(), format!("/{given}"));
+        }
+        let beside = dir.path().join("beside");
+        assert_eq!(in_mount(&beside, &mount).unwrap(), beside.to_str().unwrap());
     }
 }

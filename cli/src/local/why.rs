@@ -45,8 +45,8 @@ pub async fn why(root: &Root, args: &WhyArgs) -> anyhow::Result<()> {
 
 /// The path's bytes as the dataset has them, `/` for the root; keys need not be UTF-8.
 fn inside(path: &Path, mount_point: &Path) -> Vec<u8> {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let bytes = absolute.strip_prefix(mount_point).unwrap_or(path).as_os_str().as_bytes();
+    let below = warm::below(path, mount_point);
+    let bytes = below.as_deref().unwrap_or(path).as_os_str().as_bytes();
     let start = bytes.iter().take_while(|byte| **byte == b'/').count();
     match bytes.get(start..).unwrap_or_default() {
         b"" => b"/".to_vec(),
