@@ -73,11 +73,11 @@ impl FetchError {
             OriginErrorKind::ClockSkew
             | OriginErrorKind::Tls
             | OriginErrorKind::NoSuchBucket
-            | OriginErrorKind::Region
-            | OriginErrorKind::WrongRange
-            | OriginErrorKind::Unexpected => (ErrorCode::OriginUnavailable, Some(Hold::Lasting)),
-            // An outage: ask again until the reader's deadline.
-            OriginErrorKind::Dns
+            | OriginErrorKind::Region => (ErrorCode::OriginUnavailable, Some(Hold::Lasting)),
+            // An outage, or a proxy that answers wrongly now and then: ask again until the reader's deadline.
+            OriginErrorKind::WrongRange
+            | OriginErrorKind::Unexpected
+            | OriginErrorKind::Dns
             | OriginErrorKind::Refused
             | OriginErrorKind::Unreachable
             | OriginErrorKind::Reset
@@ -87,6 +87,13 @@ impl FetchError {
             | OriginErrorKind::Unavailable => (ErrorCode::OriginUnavailable, None),
         };
         Self { code, reason: kind.name(), message: error.to_string(), hold }
+    }
+
+    /// Whether the origin answered, and wrongly: that passes with a proxy's mood, or never.
+    pub fn is_wrong_answer(&self) -> bool {
+        [OriginErrorKind::WrongRange, OriginErrorKind::Unexpected]
+            .iter()
+            .any(|kind| kind.name() == self.reason)
     }
 
     /// What the reader is told.

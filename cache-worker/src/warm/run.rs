@@ -31,6 +31,10 @@ const MAX_REQUESTS: usize = 128;
 /// Units that are looked up at once, on a blocking thread.
 const BATCH_UNITS: usize = 256;
 
+/// Requests of one run that end with a wrong answer before it counts as failed: each is four tries, so that a proxy that is
+/// wrong every other time does not fail one run in a million; and a server that is always wrong does not keep a warm-up for ever.
+const MAX_WRONG_ANSWERS: u32 = 5;
+
 /// How long one request of a warm-up is tried before it is begun anew; as long as a read waits.
 const DEADLINE: Duration = Duration::from_secs(120);
 
@@ -387,6 +391,7 @@ enum Loaded {
 
 /// Loads one run, through outages of any length.
 async fn load(fetcher: &Arc<Fetcher>, target: &Target, run: std::ops::Range<u32>) -> Loaded {
+    let mut wrong_answers = 0;
     loop {
         let refusal = {
             let failures = fetcher.failures.lock();
@@ -402,10 +407,13 @@ async fn load(fetcher: &Arc<Fetcher>, target: &Target, run: std::ops::Range<u32>
         match fetcher.ensure(target, run.clone(), terms).await {
             Ok(Kept::All) => return Loaded::Kept,
             Ok(Kept::NotAll) => return Loaded::NotKept,
-            Err(error) if error.hold.is_some() => {
+            Err(error)
+                if error.hold.is_some() || error.is_wrong_answer() && wrong_answers == MAX_WRONG_ANSWERS =>
+            {
                 return Loaded::Failed { reason: error.reason, message: error.message.clone() };
             }
             Err(error) => {
+                wrong_answers += u32::from(error.is_wrong_answer());
                 tracing::debug!(error = %error, "warm-up request tried again");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
