@@ -57,7 +57,7 @@ fn changed_and_deleted_objects_fail_at_once_and_spoil_nothing_else() {
     }
     assert!(mounted.metric("csi_driver_read_errors_total", "ObjectChanged") >= 2);
     // The mount process logs one line a second at most, the worker each object once.
-    assert!(mounted.program.log().contains("object=large"), "{}", mounted.program.log());
+    assert!(mounted.program.log().contains("object=\"large\""), "{}", mounted.program.log());
     let log = cluster.workers[0].program.log();
     for object in ["large", "pack/004", "pack/005"] {
         assert_eq!(log.matches(&format!("object={object:?}")).count(), 1, "{object}: {log}");
