@@ -75,10 +75,8 @@ pub enum Command {
         docs: bool,
     },
     /// Print a shell's completions.
-    #[command(
-        after_help = "Example:\n  millrace completions bash > /etc/bash_completion.d/millrace\n\n\
-        As a plug-in of kubectl: link this program as kubectl-millrace and, for completions, as kubectl_complete-millrace into the PATH."
-    )]
+    #[command(after_help = "Example:\n  millrace completions bash > /etc/bash_completion.d/millrace\n\n\
+        As a plug-in of kubectl: link this program as kubectl-millrace and, for completions, as kubectl_complete-millrace into the PATH.")]
     Completions {
         /// The shell.
         shell: Shell,
