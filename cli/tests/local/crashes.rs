@@ -139,7 +139,7 @@ fn an_index_that_rots_at_the_only_worker_is_made_again() {
     rig.up();
     rig.compare();
     let version = rig.status()["status"]["version"]["id"].as_str().unwrap().to_owned();
-    let indexes = files_of(&rig.folder(), &version);
+    let indexes = files_of(&rig.folder(), &format!("{version}.idx"));
     assert_eq!(indexes.len(), 2, "the worker's and the mount's: {indexes:?}");
     for path in &indexes {
         flip_middle(path);
