@@ -24,13 +24,13 @@ pub struct ServeArgs {
     /// Kubelet's folder, at the same path as on the host.
     #[arg(long, env = "MILLRACE_KUBELET_DIR", value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub kubelet_dir: PathBuf,
-    /// Socket on which kubelet calls the driver [default: `<kubelet-dir>/plugins/csi.millrace.dev/csi.sock`].
+    /// Socket on which kubelet calls the driver (default: `<kubelet-dir>/plugins/csi.millrace.dev/csi.sock`).
     #[arg(long, value_name = "FILE")]
     pub csi_socket: Option<PathBuf>,
-    /// Folder in which kubelet looks for plugins [default: `<kubelet-dir>/plugins_registry`].
+    /// Folder in which kubelet looks for plugins (default: `<kubelet-dir>/plugins_registry`).
     #[arg(long, value_name = "DIR")]
     pub registration_dir: Option<PathBuf>,
-    /// Folder for mounts and the driver's own state [default: `<kubelet-dir>/plugins/csi.millrace.dev/state`].
+    /// Folder for mounts and the driver's own state (default: `<kubelet-dir>/plugins/csi.millrace.dev/state`).
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// Folder on this node for what was read and for indexes; kept beyond pods, on a real disk.
