@@ -42,8 +42,7 @@ const SKIPPED_OF_NODE: [&str; 10] = [
 ];
 
 /// Specs that fail instead of being skipped where there is no controller (kubernetes-csi/csi-test issue 595, and like it).
-const NEED_CONTROLLER: &str =
-    r"ExpandVolume \[Controller|should remove target path|does not exist on the specified path";
+const NEED_CONTROLLER: &str = r"\[Controller|should remove target path|does not exist on the specified path";
 
 /// What a front forwards to, and the volume that its controller has.
 #[derive(Clone)]
