@@ -36,8 +36,9 @@ impl<'a> Namespace<'a> {
         );
         cluster.objects.apply("", &yaml);
         let new = Self { name, cluster };
-        // Pods are refused until the namespace has its service account.
-        new.wait("v1/ServiceAccount", "default", "it is there", Duration::from_secs(30), |_| Some(()));
+        // Pods are refused until the namespace has its service account; after the API server was away, the controller
+        // that makes it looks again only after up to a minute.
+        new.wait("v1/ServiceAccount", "default", "it is there", Duration::from_secs(150), |_| Some(()));
         new
     }
 
