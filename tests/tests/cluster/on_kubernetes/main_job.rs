@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use millrace_tests::kubernetes::bucket::{Bucket, Contents, FIRST};
 use millrace_tests::kubernetes::cluster::Cluster;
 use millrace_tests::kubernetes::namespace::{Namespace, READY, RUN};
-use millrace_tests::kubernetes::objects::{JOB, POD};
+use millrace_tests::kubernetes::objects::{DATASET, JOB, POD};
 use millrace_tests::kubernetes::readers::{AT_DATA, SUM_ALL, check_sums, job};
 
 /// Small enough to be quick, large enough for blocks and packs.
@@ -57,6 +57,10 @@ fn three_pods_on_three_nodes_cost_one_read_of_the_bucket() {
         &bucket,
         "workers: {replicas: 3, cache: {tiers: [{medium: Disk, quota: 2Gi}]}}\nwarmUp: {when: Never}",
     );
+    // One is enough to be ready; those that join later take blocks over, which are read again.
+    space.wait(DATASET, "data", "all workers serve", READY, |object| {
+        (object["status"]["workers"]["ready"] == 3).then_some(())
+    });
     bucket.reset_counters();
     let pods = ["one", "two", "three"];
     for (number, pod) in pods.iter().enumerate() {
