@@ -11,6 +11,7 @@ use millrace_api::dataset::spec::Dataset;
 use millrace_api::dataset::status::WarmUpStatus;
 use millrace_api::names::WARM_ANNOTATION;
 use millrace_control::proto;
+use millrace_control::warm_up::{Phase, WarmUp};
 use serde_json::{Value, json};
 
 use super::args::WarmArgs;
@@ -18,7 +19,6 @@ use super::connect::{self, Cluster};
 use super::status_text;
 use crate::exit::Told;
 use crate::local::progress::{Progress, warm_up_text};
-use crate::local::warm_up::{Phase, WarmUp};
 
 /// How often the Dataset is read: its status changes at most every few seconds.
 const READ_EVERY: Duration = Duration::from_secs(1);

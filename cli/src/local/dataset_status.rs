@@ -9,9 +9,9 @@ use millrace_api::dataset::status::{
     CachedStatus, DatasetStatus, VersionStatus, WarmUpFailure, WarmUpStatus, WorkersStatus,
 };
 use millrace_control::proto;
+use millrace_control::warm_up::{self, Phase, WarmUp};
 
 use super::version_file::VersionRecord;
-use super::warm_up::{self, Phase, WarmUp};
 
 /// Reasons for which a store keeps nothing that say it is broken, not full.
 const BROKEN: [&str; 5] = ["no_space", "read_only", "io", "free_space", "free_inodes"];
@@ -244,8 +244,8 @@ fn is_broken(worker: &proto::WorkerStatus) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::warm_up::tests::worker;
     use k8s_openapi::jiff::Timestamp;
+    use millrace_control::fixtures::worker;
     use proto::WarmUpState as State;
 
     fn spec() -> DatasetSpec {

@@ -32,7 +32,6 @@ mod supervise;
 mod up;
 mod version_file;
 mod warm;
-pub mod warm_up;
 mod why;
 mod why_text;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use millrace_control::warm_up::{self, Phase};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +13,6 @@ use super::follow::Follow;
 use super::lost_index;
 use super::progress::{Progress, warm_up_text};
 use super::start::{Children, System};
-use super::warm_up::{self, Phase};
 
 /// Before a child is started again: at first at once for its readers' sake, then so rarely that it costs nothing.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

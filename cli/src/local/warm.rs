@@ -6,13 +6,13 @@ use anyhow::{Context, bail};
 use millrace_api::dataset::spec::WarmUpWhen;
 use millrace_api::keys::Key;
 use millrace_control::proto;
+use millrace_control::warm_up::{self, Phase};
 
 use super::folder::{Folder, Root};
 use super::follow::Follow;
 use super::progress::{Progress, warm_up_text};
 use super::run_file::Run;
 use super::supervise::end_text;
-use super::warm_up::{self, Phase};
 use super::{applied, ask, identity, lock, select};
 use crate::args::WarmArgs;
 use crate::exit::Told;

@@ -10,6 +10,7 @@ use millrace_api::dataset::status::{
 };
 use millrace_api::names;
 use millrace_control::proto;
+use millrace_control::warm_up::{self, Phase, WarmUp};
 
 use super::mounts::Mounts;
 use super::roll::Roll;
@@ -17,7 +18,6 @@ use super::trouble::{Trouble, shortened};
 use crate::build::Owner;
 use crate::workers::listing::Listing;
 use crate::workers::seen::{self, Seen};
-use crate::workers::warm_up::{self, Phase, WarmUp};
 
 /// Reasons for which a store keeps nothing that say it is broken, not full.
 const BROKEN: [&str; 5] = ["no_space", "read_only", "io", "free_space", "free_inodes"];

@@ -1,13 +1,13 @@
 //! Is what is told so, and does every condition go both ways?
 
 use k8s_openapi::jiff::Timestamp;
+use millrace_control::fixtures::worker;
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::*;
 use crate::build::tests::{dataset, owner};
 use crate::workers::listing::Subject;
-use crate::workers::warm_up::tests::worker;
 use proto::WarmUpState as State;
 
 struct Scene {

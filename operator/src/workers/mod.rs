@@ -12,4 +12,3 @@ pub mod orders;
 pub mod seen;
 pub mod sources;
 pub mod steer;
-pub mod warm_up;

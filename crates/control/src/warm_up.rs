@@ -1,6 +1,6 @@
 //! How far is the warm-up of a version, over all workers? Pure.
 
-use millrace_control::proto;
+use crate::proto;
 
 /// Failures that are named; the rest is counted.
 const NAMED: usize = 20;
@@ -77,33 +77,10 @@ pub fn merge<'a>(
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
+    use crate::fixtures::worker;
     use proto::WarmUpState as State;
-
-    /// A worker with one version `v`.
-    pub fn worker(state: State, done: u64, total: u64, failed: &[&str]) -> proto::WorkerStatus {
-        let failures = failed.iter().map(|path| proto::ObjectFailure {
-            path: (*path).to_owned(),
-            reason: "NoSuchKey".into(),
-            ..Default::default()
-        });
-        let warm_up = proto::WarmUp {
-            state: state.into(),
-            bytes_done: done,
-            bytes_total: total,
-            failed: failed.len() as u64,
-            failures: failures.collect(),
-            ..Default::default()
-        };
-        let version = proto::VersionStatus {
-            version: "v".into(),
-            index_ready: true,
-            warm_up: Some(warm_up),
-            ..Default::default()
-        };
-        proto::WorkerStatus { worker: "w".into(), versions: vec![version], ..Default::default() }
-    }
 
     fn phase(states: &[Option<State>]) -> Phase {
         let workers: Vec<_> =
