@@ -3,14 +3,14 @@
 use anyhow::{Context, anyhow, bail};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use millrace_control::proto;
 use millrace_control::proto::make_index_progress::Step;
+use millrace_control::{dataset, proto};
 
+use super::ask;
 use super::progress::Progress;
 use super::run_file::WorkerRun;
 use super::start::System;
 use super::version_file::VersionRecord;
-use super::{ask, plan};
 
 /// Lists the sources at the first worker. Where that fails and there is an earlier version of the same sources, warns and uses
 /// that.
@@ -52,7 +52,7 @@ pub async fn make_again(system: &System, worker: &WorkerRun) -> anyhow::Result<V
 async fn list(system: &System, worker: &WorkerRun) -> anyhow::Result<proto::IndexMade> {
     let mut client = ask::worker(worker, &system.identity.control_key)?;
     let request = proto::MakeIndexRequest {
-        sources: plan::sources(&system.plan.spec),
+        sources: dataset::sources(&system.plan.spec),
         block_size_bytes: system.plan.spec.workers.cache.block_size().bytes(),
     };
     let mut progress = Progress::new("listing");

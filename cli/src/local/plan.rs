@@ -4,9 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
-use millrace_api::dataset::spec::{Addressing, Cache, DatasetSpec, Eviction, Medium, Source};
+use millrace_api::dataset::spec::{DatasetSpec, Eviction, Medium};
 use millrace_api::placement::{MAX_WORKER_NAME_BYTES, MAX_WORKERS};
-use millrace_control::proto;
 use sha2::{Digest, Sha256};
 
 use super::addresses::Addresses;
@@ -56,52 +55,6 @@ pub fn worker_count(spec: &DatasetSpec, asked: Option<usize>) -> anyhow::Result<
     );
     ensure!(count <= MAX_WORKERS, "--workers: {count} are too many: give at most {MAX_WORKERS}");
     Ok(count)
-}
-
-/// Share of the blocks of one worker: its capacity in GiB, at least 1.
-pub fn weight(cache: &Cache) -> u32 {
-    let bytes = cache.quota_bytes(Medium::Disk).saturating_add(cache.quota_bytes(Medium::Memory));
-    u32::try_from(bytes >> 30).unwrap_or(u32::MAX).max(1)
-}
-
-/// The sources as the workers are told of them.
-pub fn sources(spec: &DatasetSpec) -> Vec<proto::Source> {
-    spec.sources.iter().map(source).collect()
-}
-
-/// How the dataset is mounted, as the workers are told of it.
-pub fn mount_settings(spec: &DatasetSpec, version: &str) -> proto::MountSettings {
-    let mount = &spec.mount;
-    proto::MountSettings {
-        version: version.to_owned(),
-        node_cache_quota_bytes: mount.node_cache.quota.bytes(),
-        uid: mount.uid,
-        gid: mount.gid,
-        file_mode: mount.file_mode.bits().into(),
-        dir_mode: mount.dir_mode.bits().into(),
-    }
-}
-
-fn source(source: &Source) -> proto::Source {
-    let s3 = &source.s3;
-    let addressing = match s3.addressing() {
-        Addressing::Path => proto::Addressing::Path,
-        Addressing::VirtualHosted => proto::Addressing::VirtualHosted,
-    };
-    proto::Source {
-        path: source.path.clone(),
-        endpoint: s3.endpoint.clone().unwrap_or_default(),
-        bucket: s3.bucket.clone(),
-        prefix: s3.prefix.clone(),
-        region: s3.region().to_owned(),
-        addressing: addressing.into(),
-        requester_pays: s3.requester_pays,
-        include: source.include.clone(),
-        exclude: source.exclude.clone(),
-        credentials: s3.credentials.secret_ref.as_ref().map(|secret| secret.name.clone()).unwrap_or_default(),
-        anonymous: s3.credentials.anonymous.is_some(),
-        profile: s3.credentials.profile.clone().unwrap_or_default(),
-    }
 }
 
 impl Plan {
@@ -256,11 +209,11 @@ mod tests {
 
     #[test]
     fn weight_is_the_capacity_and_never_nothing() {
-        assert_eq!(weight(&plan(TIERS).0.spec.workers.cache), 4);
+        assert_eq!(plan(TIERS).0.spec.workers.cache.weight(), 4);
         let small = spec(
             "  - {path: /, s3: {bucket: abc, region: r}}\n  workers: {cache: {tiers: [{medium: Disk, quota: 8Mi}]}}",
         );
-        assert_eq!(weight(&small.workers.cache), 1);
+        assert_eq!(small.workers.cache.weight(), 1);
     }
 
     #[test]
@@ -278,19 +231,5 @@ mod tests {
         assert!(worker_count(&none, None).unwrap_err().to_string().contains("spec.workers.replicas"));
         assert_eq!(worker_count(&none, Some(2)).unwrap(), 2);
         assert!(worker_count(&none, Some(257)).unwrap_err().to_string().contains("257"));
-    }
-
-    #[test]
-    fn sources_travel_with_their_credentials_by_name() {
-        let spec = spec(
-            "  - {path: /a, s3: {bucket: abc, endpoint: \"http://h:9\", prefix: p/, credentials: {secretRef: {name: k}}}}
-  - {path: /b, s3: {bucket: abd, region: eu-west-1, credentials: {anonymous: {}}}}
-  - {path: /c, s3: {bucket: abe, region: eu-west-1, credentials: {profile: text}}}",
-        );
-        let sources = sources(&spec);
-        assert_eq!((sources[0].credentials.as_str(), sources[0].region.as_str()), ("k", "us-east-1"));
-        assert_eq!(sources[0].addressing(), proto::Addressing::Path);
-        assert_eq!(sources[2].profile, "text");
-        assert!(sources[1].anonymous && sources[1].addressing() == proto::Addressing::VirtualHosted);
     }
 }

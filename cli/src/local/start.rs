@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use millrace_api::placement::{Membership, Worker};
-use millrace_control::proto;
+use millrace_control::{dataset, proto};
 use tokio::time::Instant;
 
 use super::addresses::{self, Addresses, MountAddresses};
 use super::child::{Child, ChildError};
 use super::folder::{self, Folder};
 use super::identity::Identity;
-use super::plan::{self, Plan};
+use super::plan::Plan;
 use super::process::ProcessId;
 use super::programs::Programs;
 use super::run_file::{Run, WorkerRun};
@@ -185,7 +185,7 @@ impl System {
     pub async fn publish_membership(&self) -> anyhow::Result<()> {
         let _telling = self.telling.lock().await;
         let run = self.run();
-        let weight = plan::weight(&self.plan.spec.workers.cache);
+        let weight = self.plan.spec.workers.cache.weight();
         let worker = |worker: &WorkerRun| {
             let address = worker.addresses.as_ref()?.data.clone();
             Some(Worker { name: worker.name.clone(), address, weight })
@@ -264,8 +264,8 @@ impl System {
     pub async fn worker_uses(&self, worker: &WorkerRun, version: &str) -> anyhow::Result<bool> {
         let request = proto::UseVersionsRequest {
             versions: vec![version.to_owned()],
-            sources: plan::sources(&self.plan.spec),
-            mount: Some(plan::mount_settings(&self.plan.spec, version)),
+            sources: dataset::sources(&self.plan.spec),
+            mount: Some(dataset::mount_settings(&self.plan.spec.mount, version)),
         };
         let tell = async {
             let mut client = ask::worker(worker, &self.identity.control_key)?;

@@ -1,6 +1,7 @@
 //! The control port: generated messages, client and key check.
 
 pub mod client;
+pub mod dataset;
 #[doc(hidden)]
 pub mod fixtures;
 pub mod membership;

@@ -26,7 +26,6 @@ use super::{cleanup, diff, events, fault, keys, nudge, status, validate};
 use crate::build::stateful_set::cache_outlives_pods;
 use crate::build::{Kind, Owner, Wanted, budget, service, stateful_set, volume};
 use crate::workers::seen::Seen;
-use crate::workers::sources;
 use crate::workers::steer::{self, Steering, steer};
 
 /// Numbers that move all the time are written this often.
@@ -306,7 +305,7 @@ fn order(context: &Context, owner: &Owner, dataset: &Dataset, steering: &Steerin
     context.fleets.order(owner, steering.orders.clone(), steering.completed.clone());
     if let Some((worker, subject)) = &steering.list {
         let request = proto::MakeIndexRequest {
-            sources: sources::sources(&dataset.spec),
+            sources: millrace_control::dataset::sources(&dataset.spec),
             block_size_bytes: dataset.spec.workers.cache.block_size().bytes(),
         };
         context.fleets.list(owner, worker, subject.clone(), request);

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use millrace_api::dataset::spec::{DatasetSpec, WarmUpWhen};
 use millrace_api::dataset::status::VersionStatus;
 use millrace_api::placement::Membership;
-use millrace_control::proto;
+use millrace_control::{dataset, proto};
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -142,7 +142,7 @@ pub fn candidates(facts: &Facts<'_>, version: Option<&VersionStatus>) -> Vec<Can
 fn membership(facts: &Facts<'_>, version: Option<&VersionStatus>, wakes: &mut Vec<Duration>) -> Membership {
     let candidates = candidates(facts, version);
     let current = facts.membership.cloned().unwrap_or_default();
-    match decide(facts.membership, &candidates, sources::weight(&facts.spec.workers.cache)) {
+    match decide(facts.membership, &candidates, facts.spec.workers.cache.weight()) {
         Decision::Keep => {}
         Decision::Wait(wait) => wakes.push(wait),
         Decision::Change(workers) => {
@@ -227,11 +227,11 @@ fn index_is_lost(facts: &Facts<'_>, wakes: &mut Vec<Duration>) -> bool {
 }
 
 fn show(facts: &Facts<'_>, version: &VersionStatus, subject: &Subject) -> Show {
-    let mount = sources::mount_settings(&facts.spec.mount, &version.id);
+    let mount = dataset::mount_settings(&facts.spec.mount, &version.id);
     // Sources that are not listed yet do not fit the index that is in use.
     let sources = match facts.shown {
         Some(shown) if version.sources.as_deref() != Some(subject.sources.as_str()) => shown.sources.clone(),
-        _ => sources::sources(facts.spec),
+        _ => dataset::sources(facts.spec),
     };
     Show { version: version.id.clone(), sources, mount }
 }

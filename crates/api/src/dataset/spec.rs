@@ -403,6 +403,12 @@ impl Cache {
         of_medium.fold(0, |sum, tier| sum.saturating_add(tier.quota.bytes()))
     }
 
+    /// Share of the blocks of one worker: its capacity in GiB, at least 1.
+    pub fn weight(&self) -> u32 {
+        let bytes = self.quota_bytes(Medium::Disk).saturating_add(self.quota_bytes(Medium::Memory));
+        u32::try_from(bytes >> 30).unwrap_or(u32::MAX).max(1)
+    }
+
     fn default_tiers() -> Vec<Tier> {
         vec![Tier { medium: Medium::Disk, quota: default_size("20Gi"), volume: None }]
     }
