@@ -1,20 +1,15 @@
 //! What is so of a Dataset, by what its workers say? Pure.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use millrace_api::dataset::conditions::{self, Holds, Verdict, reason};
 use millrace_api::dataset::spec::{DatasetSpec, WarmUpWhen};
 use millrace_api::dataset::status::{
     CachedStatus, DatasetStatus, VersionStatus, WarmUpFailure, WarmUpStatus, WorkersStatus,
 };
-use millrace_control::proto;
 use millrace_control::warm_up::{self, Phase, WarmUp};
+use millrace_control::{degraded, proto};
 
 use super::version_file::VersionRecord;
-
-/// Reasons for which a store keeps nothing that say it is broken, not full.
-const BROKEN: [&str; 5] = ["no_space", "read_only", "io", "free_space", "free_inodes"];
 
 /// What was seen.
 #[derive(Debug)]
@@ -188,23 +183,17 @@ fn degraded(seen: &Seen<'_>) -> Verdict {
         reason,
         message,
     };
-    let lost = lost_objects(seen);
+    let answering = || seen.workers.iter().flatten();
+    let lost = degraded::lost_objects(answering());
     if lost > 0 {
-        let kinds = kinds(seen);
-        let named: Vec<&str> = kinds.iter().copied().filter(|kind| !kind.is_empty()).collect();
-        let why = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
+        let kinds = degraded::kinds(answering());
+        let why = degraded::kinds_text(&kinds);
         let text = format!(
             "{lost} objects cannot be read from the bucket as listed{why}: `millrace local why PATH` tells more"
         );
         return verdict(true, conditions::of_lost_objects(kinds), text);
     }
-    let broken: Vec<&str> = seen
-        .workers
-        .iter()
-        .flatten()
-        .filter(|worker| is_broken(worker))
-        .map(|worker| worker.worker.as_str())
-        .collect();
+    let broken = degraded::broken_stores(answering());
     if !broken.is_empty() {
         return verdict(
             true,
@@ -216,29 +205,6 @@ fn degraded(seen: &Seen<'_>) -> Verdict {
         return verdict(true, reason::ORIGIN_UNAVAILABLE, format!("the version is an earlier one: {error}"));
     }
     verdict(false, reason::HEALTHY, String::new())
-}
-
-/// Why objects cannot be read: expired credentials are cured elsewhere than changed objects.
-fn kinds<'a>(seen: &Seen<'a>) -> BTreeSet<&'a str> {
-    let failures = seen.workers.iter().flatten().filter_map(|worker| worker.degraded.as_ref());
-    failures.flat_map(|degraded| &degraded.last).map(|failure| failure.reason.as_str()).collect()
-}
-
-/// Objects that can no longer be read. A large one may be named by several workers; where not all are named, it may count
-/// more than once.
-fn lost_objects(seen: &Seen<'_>) -> u64 {
-    let all = || seen.workers.iter().flatten().filter_map(|worker| worker.degraded.as_ref());
-    if all().all(|degraded| degraded.objects == degraded.last.len() as u64) {
-        let paths: BTreeSet<&str> =
-            all().flat_map(|degraded| &degraded.last).map(|failure| failure.path.as_str()).collect();
-        return paths.len() as u64;
-    }
-    all().map(|degraded| degraded.objects).sum()
-}
-
-fn is_broken(worker: &proto::WorkerStatus) -> bool {
-    let not_kept = worker.store.iter().flat_map(|store| &store.not_kept);
-    not_kept.into_iter().any(|not_kept| not_kept.count > 0 && BROKEN.contains(&not_kept.reason.as_str()))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod dataset;
+pub mod degraded;
 #[doc(hidden)]
 pub mod fixtures;
 pub mod membership;

@@ -9,8 +9,8 @@ use millrace_api::dataset::status::{
     CachedStatus, DatasetStatus, MountsStatus, VersionStatus, WarmUpFailure, WarmUpStatus, WorkersStatus,
 };
 use millrace_api::names;
-use millrace_control::proto;
 use millrace_control::warm_up::{self, Phase, WarmUp};
+use millrace_control::{degraded, proto};
 
 use super::mounts::Mounts;
 use super::roll::Roll;
@@ -18,9 +18,6 @@ use super::trouble::{Trouble, shortened};
 use crate::build::Owner;
 use crate::workers::listing::Listing;
 use crate::workers::seen::{self, Seen};
-
-/// Reasons for which a store keeps nothing that say it is broken, not full.
-const BROKEN: [&str; 5] = ["no_space", "read_only", "io", "free_space", "free_inodes"];
 
 /// What was seen and done.
 #[derive(Debug)]
@@ -98,7 +95,7 @@ fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-fn talking<'a>(facts: &'a Facts<'_>) -> impl Iterator<Item = &'a proto::WorkerStatus> {
+fn talking<'a>(facts: &'a Facts<'_>) -> impl Iterator<Item = &'a proto::WorkerStatus> + Clone {
     facts.seen.values().filter_map(|seen| seen.status.as_ref())
 }
 
@@ -344,12 +341,10 @@ fn degraded(facts: &Facts<'_>) -> Verdict {
         let words = origin_words(facts, &trouble.reason, &trouble.message, &trouble.source);
         return say(true, reason::ORIGIN_UNAVAILABLE, words);
     }
-    let lost = lost_objects(facts);
+    let lost = degraded::lost_objects(talking(facts));
     if lost > 0 {
-        let failures = talking(facts).flat_map(|worker| &worker.degraded).flat_map(|degraded| &degraded.last);
-        let kinds: BTreeSet<&str> = failures.map(|failure| failure.reason.as_str()).collect();
-        let named: Vec<&str> = kinds.iter().copied().filter(|kind| !kind.is_empty()).collect();
-        let why = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
+        let kinds = degraded::kinds(talking(facts));
+        let why = degraded::kinds_text(&kinds);
         let reason = conditions::of_lost_objects(kinds);
         let cure = match reason {
             reason::OBJECTS_CHANGED => format!("list again by annotation {}", names::REFRESH_ANNOTATION),
@@ -358,8 +353,7 @@ fn degraded(facts: &Facts<'_>) -> Verdict {
         let text = format!("{lost} objects cannot be read from the bucket as listed{why}; {cure}");
         return say(true, reason, text);
     }
-    let broken: Vec<&str> =
-        talking(facts).filter(|worker| is_broken(worker)).map(|worker| worker.worker.as_str()).collect();
+    let broken = degraded::broken_stores(talking(facts));
     if !broken.is_empty() {
         return say(
             true,
@@ -392,23 +386,6 @@ fn degraded(facts: &Facts<'_>) -> Verdict {
         return say(true, reason::WORKERS_MISSING, format!("{serving} of {wanted} workers serve{why}"));
     }
     say(false, reason::HEALTHY, String::new())
-}
-
-/// Objects that can no longer be read. A large one may be named by several workers; where not all are named, it may count
-/// more than once.
-fn lost_objects(facts: &Facts<'_>) -> u64 {
-    let all = || talking(facts).filter_map(|worker| worker.degraded.as_ref());
-    if all().all(|degraded| degraded.objects == degraded.last.len() as u64) {
-        let paths: BTreeSet<&str> =
-            all().flat_map(|degraded| &degraded.last).map(|failure| failure.path.as_str()).collect();
-        return paths.len() as u64;
-    }
-    all().map(|degraded| degraded.objects).sum()
-}
-
-fn is_broken(worker: &proto::WorkerStatus) -> bool {
-    let not_kept = worker.store.iter().flat_map(|store| &store.not_kept);
-    not_kept.into_iter().any(|not_kept| not_kept.count > 0 && BROKEN.contains(&not_kept.reason.as_str()))
 }
 
 /// Whether two statuses differ in more than numbers that move all the time. Those can wait.
