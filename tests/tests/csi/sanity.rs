@@ -41,7 +41,7 @@ const SKIPPED_OF_NODE: [&str; 10] = [
     "Node Service NodePublishVolume with single node multi writer capability",
 ];
 
-/// Specs that fail instead of being skipped where there is no controller (kubernetes-csi/csi-test issue 595, and like it).
+/// Specs that fail instead of being skipped where there is no controller, a known fault of csi-test.
 const NEED_CONTROLLER: &str = r"\[Controller|should remove target path|does not exist on the specified path";
 
 /// What a front forwards to, and the volume that its controller has.
