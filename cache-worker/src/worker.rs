@@ -13,6 +13,7 @@ use millrace_api::index::{FileIndex, PackIndex};
 use millrace_api::keys::Key;
 use millrace_api::mount::MountSettings;
 use millrace_api::placement::Membership;
+use millrace_daemon::causes::with_causes;
 use millrace_daemon::memory::{MemoryError, MemoryLimit};
 use millrace_daemon::shutdown::Tasks;
 use millrace_store::serving_mark::ServingMark;
@@ -25,7 +26,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cached::CachedCounts;
 use crate::config::Config;
-use crate::control::with_causes;
 use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::origin::Origin;

@@ -31,7 +31,7 @@ pub async fn wipe_gone(cache: NodeCache, token: CancellationToken) {
             }
             // Nothing goes on a guess.
             Err(error) => tracing::warn!(
-                error = crate::describe(&error),
+                error = millrace_daemon::causes::with_causes(&error),
                 "Datasets cannot be listed; no cache is removed"
             ),
         }

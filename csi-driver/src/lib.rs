@@ -21,14 +21,3 @@ pub mod recover;
 pub mod registration;
 pub mod serve;
 pub mod socket;
-
-/// An error and its causes in one line.
-pub(crate) fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}

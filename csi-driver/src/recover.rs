@@ -8,9 +8,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use millrace_daemon::causes::with_causes;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::describe;
 use crate::mount::bind;
 use crate::mount::error::MountError;
 use crate::mount::mountinfo::{self, MountEntry};
@@ -59,7 +59,7 @@ pub fn recover(folders: &Folders, kubelet_dir: &Path, kept: &[PathBuf]) -> Resul
         match taken {
             Ok(()) => mounts += 1,
             Err(error) => {
-                tracing::warn!(target_path = %point.display(), error = describe(&error), "a dead mount stays");
+                tracing::warn!(target_path = %point.display(), error = with_causes(&error), "a dead mount stays");
             }
         }
     }

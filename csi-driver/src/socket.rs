@@ -115,7 +115,7 @@ impl KeptSocket {
                 }
                 Err(error) => {
                     tracing::warn!(
-                        error = crate::describe(&error),
+                        error = millrace_daemon::causes::with_causes(&error),
                         "a socket was removed and cannot be made anew"
                     );
                 }

@@ -8,11 +8,11 @@ use millrace_api::block::BlockSize;
 use millrace_api::ids::VersionId;
 use millrace_control::proto;
 use millrace_control::proto::make_index_progress::Step;
+use millrace_daemon::causes::with_causes;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use super::with_causes;
 use crate::indexer::{self, ListingConfig, MakeIndex, Progress, SourceToIndex};
 use crate::origin::Origin;
 use crate::origin::error::OriginErrorKind;

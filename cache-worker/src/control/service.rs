@@ -10,11 +10,12 @@ use millrace_api::ids::VersionId;
 use millrace_api::placement::Membership;
 use millrace_control::proto;
 use millrace_control::proto::control_server::Control;
+use millrace_daemon::causes::with_causes;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::{make_index, status, why, with_causes};
+use super::{make_index, status, why};
 use crate::sources::{SourceConfig, UseSources};
 use crate::versions::Version;
 use crate::warm::ledger::State;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrace_api::ids::VersionId;
+use millrace_daemon::causes::with_causes;
 use millrace_transport::client::{Client, ClientConfig, Timing};
 use tokio::time::Instant;
 
 use super::Worker;
-use crate::control::with_causes;
 use crate::versions::Version;
 
 /// How long one try to get an index from the peers takes; there is always another.

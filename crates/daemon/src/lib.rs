@@ -1,6 +1,7 @@
-//! What every long-running Millrace process does alike: logging, admin port, shutdown, memory limits, small files.
+//! What every long-running Millrace process does alike: logging, admin port, shutdown, memory limits, small files, errors in a line.
 
 pub mod admin;
+pub mod causes;
 pub mod files;
 pub mod logging;
 pub mod memory;

@@ -8,9 +8,9 @@
 //!   publishes again, or unpublishes before it lets go of the pod.
 //! - all others: nothing is there. When the pod goes away, kubelet just removes the folder.
 
+use millrace_daemon::causes::with_causes;
 use tonic::{Code, Status};
 
-use crate::describe;
 use crate::publish::error::PublishError;
 
 /// Gives the code for an error.
@@ -39,7 +39,7 @@ pub fn code(error: &PublishError) -> Code {
 
 /// The answer for an error: its code, and its message with all causes.
 pub fn status(error: &PublishError) -> Status {
-    Status::new(code(error), describe(error))
+    Status::new(code(error), with_causes(error))
 }
 
 #[cfg(test)]

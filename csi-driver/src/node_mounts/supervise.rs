@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use millrace_daemon::causes::with_causes;
 use millrace_store::index_file::IndexFile;
 use tokio_util::sync::CancellationToken;
 
@@ -12,11 +13,11 @@ use super::plan::MountPlan;
 use super::process::ADDRESSES_FILE;
 use super::slot::{MountState, Ready, Slot, Usage};
 use crate::driver_metrics::RestartReason;
+use crate::files;
 use crate::mount::error::MountError;
 use crate::mount::mountinfo;
 use crate::mount::stale::{self, Health};
 use crate::mount::{bind, syscalls};
-use crate::{describe, files};
 
 /// Deadline of each step at the mount point; a step takes microseconds unless something is wedged. Guess.
 const STEP_DEADLINE: Duration = Duration::from_secs(10);
@@ -159,7 +160,7 @@ async fn prepare(mounts: &NodeMounts, slot: &Arc<Slot>) -> Result<(), String> {
         let key = &slot.plan.key;
         let (point, process) = (folders.mount_point(key), folders.process(key));
         let cache = folders.dataset_cache(&key.uid);
-        clean(&point).map_err(|error| describe(&error))?;
+        clean(&point).map_err(|error| with_causes(&error))?;
         for folder in [&point, &process, &cache.join("indexes"), &cache.join("store")] {
             std::fs::create_dir_all(folder).map_err(|error| format!("create {folder:?}: {error}"))?;
         }
@@ -188,7 +189,7 @@ async fn take_away(mounts: &NodeMounts, slot: &Arc<Slot>) {
     let taken = blocking(move || {
         let key = &own.plan.key;
         let (point, process) = (folders.mount_point(key), folders.process(key));
-        clean(&point).map_err(|error| describe(&error))?;
+        clean(&point).map_err(|error| with_causes(&error))?;
         let removed = |path: &Path, removed: std::io::Result<()>| {
             removed.map_err(|error| format!("remove {path:?}: {error}"))
         };
@@ -245,9 +246,9 @@ async fn forget_indexes(mounts: &NodeMounts, plan: &MountPlan) {
     let dir = mounts.inner.config.launch.folders.dataset_cache(&plan.key.uid).join("indexes");
     let mounted = mounts.versions(&plan.key.uid);
     let forgotten = blocking(move || {
-        let known = IndexFile::list(&dir).map_err(|error| describe(&error))?;
+        let known = IndexFile::list(&dir).map_err(|error| with_causes(&error))?;
         let mut unused = known.into_iter().filter(|version| !mounted.contains(version));
-        unused.try_for_each(|version| IndexFile::remove(&dir, version)).map_err(|error| describe(&error))
+        unused.try_for_each(|version| IndexFile::remove(&dir, version)).map_err(|error| with_causes(&error))
     })
     .await;
     if let Err(trouble) = forgotten {
@@ -259,7 +260,7 @@ async fn forget_indexes(mounts: &NodeMounts, plan: &MountPlan) {
 async fn usage(mounts: &NodeMounts, plan: &MountPlan) -> Usage {
     let point = mounts.inner.config.launch.folders.mount_point(&plan.key);
     let size =
-        blocking(move || syscalls::size(&point, LOOK_DEADLINE).map_err(|error| describe(&error))).await;
+        blocking(move || syscalls::size(&point, LOOK_DEADLINE).map_err(|error| with_causes(&error))).await;
     size.map(|(bytes, inodes)| Usage { bytes, inodes }).unwrap_or_else(|trouble| {
         tracing::warn!(dataset = plan.dataset, trouble, "size of a mount is not known");
         Usage::default()

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use millrace_daemon::causes::with_causes;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::records::Record;
 use super::{Publisher, blocking, steps};
-use crate::describe;
 use crate::node_mounts::slot::MountState;
 use steps::AtTarget;
 
@@ -78,7 +78,7 @@ impl Publisher {
                     continue;
                 }
                 Err(error) => {
-                    tracing::warn!(%target_path, error = describe(&error), "a target of the former driver");
+                    tracing::warn!(%target_path, error = with_causes(&error), "a target of the former driver");
                     continue;
                 }
             }
@@ -153,7 +153,7 @@ impl Publisher {
                 tracing::warn!(dataset, %target_path, pod = ?record.pod, "a pod's mount was replaced: its containers that run see a dead one until they are started again");
             }
             Err(error) => {
-                tracing::error!(dataset, %target_path, error = describe(&error), "a pod's mount could not be replaced");
+                tracing::error!(dataset, %target_path, error = with_causes(&error), "a pod's mount could not be replaced");
             }
         }
     }

@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Event;
 use kube::runtime::watcher;
 use millrace_api::names::{control_secret, data_secret};
+use millrace_daemon::causes::with_causes;
 
 use super::waiting::Datasets;
-use crate::webhook::chain;
 
 /// An event that is older says nothing about now: kubelet tries a mount again at least every two minutes.
 const NEWS: SignedDuration = SignedDuration::from_mins(5);
@@ -33,7 +33,7 @@ pub fn from_watch(
         Ok(watcher::Event::InitApply(event) | watcher::Event::Apply(event)) => missing(&event, datasets, now),
         Ok(watcher::Event::Init | watcher::Event::InitDone | watcher::Event::Delete(_)) => None,
         Err(error) => {
-            tracing::warn!(error = chain(&error), "mount failures not watched");
+            tracing::warn!(error = with_causes(&error), "mount failures not watched");
             None
         }
     }

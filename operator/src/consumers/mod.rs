@@ -22,6 +22,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use millrace_api::dataset::spec::Dataset;
 use millrace_api::names::CONSUMER_LABEL;
+use millrace_daemon::causes::with_causes;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -29,7 +30,6 @@ use tokio_util::sync::CancellationToken;
 use self::missing_keys::MissingKeys;
 use self::waiting::{ConsumerPod, DatasetState, Datasets, Wait};
 use crate::lease::{Held, RENEW_EVERY};
-use crate::webhook::chain;
 
 /// How long a pod may wait before it is told: whoever applies pod and Dataset together needs no event.
 const GRACE: Duration = Duration::from_secs(2);
@@ -118,7 +118,7 @@ impl Seen {
             Ok(watcher::Event::Delete(pod)) => {
                 self.pending.remove(&pod.uid().unwrap_or_default());
             }
-            Err(error) => tracing::warn!(error = chain(&error), "consumer pods not watched"),
+            Err(error) => tracing::warn!(error = with_causes(&error), "consumer pods not watched"),
         }
     }
 
@@ -154,7 +154,9 @@ impl Seen {
             Ok(watcher::Event::Delete(dataset)) => {
                 self.datasets.remove(&waiting::name_of(&dataset));
             }
-            Err(error) => tracing::warn!(error = chain(&error), "Datasets not watched for their consumers"),
+            Err(error) => {
+                tracing::warn!(error = with_causes(&error), "Datasets not watched for their consumers")
+            }
         }
     }
 
@@ -190,7 +192,7 @@ impl Seen {
                     Ok(()) => *told = Some(wait),
                     Err(error) => {
                         let name = pod.reference.name.as_deref();
-                        tracing::warn!(pod = name, error = chain(&error), "event not written");
+                        tracing::warn!(pod = name, error = with_causes(&error), "event not written");
                         again(now + RENEW_EVERY);
                     }
                 }

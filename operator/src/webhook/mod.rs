@@ -169,9 +169,3 @@ pub async fn run(webhook: Webhook, port: WebhookPort, stop: CancellationToken) -
         () = background => Ok(()),
     }
 }
-
-/// An error with its causes, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}

@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
+use millrace_daemon::causes::with_causes;
 use millrace_daemon::readiness::Condition;
 use tokio::sync::watch;
 
+use super::WebhookConfig;
 use super::certificates::{Certificate, Certificates, MakeCertificate, Step};
 use super::metrics::WebhookMetrics;
 use super::secret::{CertificateSecret, Content, SecretError, Written};
 use super::server::{Shown, UseCertificate};
-use super::{WebhookConfig, chain};
 use crate::lease::Held;
 
 /// How often the Secret is read: far less than the time that a new certificate is known before it is shown.
@@ -81,7 +82,7 @@ impl Rotation {
                     READ_EVERY
                 }
                 Err(error) => {
-                    let error = chain(&error);
+                    let error = with_causes(&error);
                     tracing::warn!(error, "webhook certificates not up to date");
                     if self.held.is_none() {
                         readiness.unmet(format!("no certificate: {error}"));

@@ -17,10 +17,11 @@ use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use millrace_api::names::MANAGER;
+use millrace_daemon::causes::with_causes;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{WebhookConfig, chain};
+use super::WebhookConfig;
 use crate::lease::{Held, RENEW_EVERY};
 
 /// Before a refused patch is tried again.
@@ -69,7 +70,7 @@ async fn keep_one(
                         continue;
                     }
                     Err(error) => {
-                        let error = chain(&error);
+                        let error = with_causes(&error);
                         tracing::warn!(configuration, error, "webhook configuration not patched");
                         Some(RETRY_AFTER)
                     }
@@ -81,7 +82,7 @@ async fn keep_one(
                 Some(Ok(object)) if object.name_any() == *configuration => there = Some(object),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => {
-                    let error = chain(&error);
+                    let error = with_causes(&error);
                     tracing::warn!(configuration, error, "webhook configuration not watched");
                 }
                 None => return,
