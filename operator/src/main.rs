@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use millrace_operator::config::{Cli, Command};
 
-fn main() -> ExitCode {
+/// Runs the program.
+pub fn main() -> ExitCode {
     let Cli { command } = Cli::parse();
     // Only fails where one is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();

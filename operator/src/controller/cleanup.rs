@@ -215,7 +215,7 @@ async fn delete(context: &Context, kind: Kind, object: &DynamicObject) -> Result
     match api.delete(&name, &params).await {
         Ok(_) => {
             tracing::info!(kind = kind.as_str(), name, namespace = object.metadata.namespace, "removed");
-            Ok(())
+            Ok(fault::point("deleted")?)
         }
         Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
         Err(source) => Err(ReconcileError::Write(Write::Ask {

@@ -1,6 +1,6 @@
 //! What does a reconcile have at hand?
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -15,7 +15,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::apply::Writer;
-use crate::build::WorkerImage;
+use super::backoff::Backoff;
+use super::objects::Refused;
+use super::trouble::Refusal;
+use crate::build::{Kind, WorkerImage};
 use crate::metrics::Metrics;
 use crate::workers::fleet::Fleets;
 
@@ -71,10 +74,16 @@ pub struct Memory {
     pub helped_pods: HashSet<String>,
     /// Since when it waits for its worker pods to be made.
     pub waiting_since: Option<Instant>,
-    /// When the StatefulSet's controller was last made to try again.
-    pub nudged: Option<Instant>,
+    /// Objects that could not be made.
+    pub refused: BTreeMap<Kind, Refused>,
+    /// How often it was asked why pods are not made, and what was said last.
+    pub asked: Backoff,
+    /// See `asked`.
+    pub refusal: Option<Refusal>,
+    /// How often the StatefulSet's controller was made to try again.
+    pub nudged: Backoff,
     /// The same of the volumes' controller.
-    pub claim_nudged: Option<Instant>,
+    pub claim_nudged: Backoff,
 }
 
 impl std::fmt::Debug for Context {

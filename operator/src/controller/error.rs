@@ -6,6 +6,7 @@ use std::time::Duration;
 use kube::runtime::controller::Action;
 
 use super::apply::Write;
+use super::fault::Fault;
 
 /// After a failure that may pass by itself.
 const SOON: Duration = Duration::from_secs(2);
@@ -31,11 +32,14 @@ pub enum ReconcileError {
         source: Box<kube::Error>,
     },
     /// A test asked for it.
-    #[error("stopped after {point:?} by a test")]
-    Fault {
-        /// Where.
-        point: &'static str,
-    },
+    #[error("{0}")]
+    Fault(Fault),
+}
+
+impl From<Fault> for ReconcileError {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
 }
 
 impl From<Write> for ReconcileError {
@@ -50,7 +54,7 @@ impl ReconcileError {
         match self {
             // No event will come for it that a retry would not see.
             Self::Nameless => Action::await_change(),
-            Self::Write(Write::NotLeader) | Self::Fault { .. } => Action::requeue(SOON),
+            Self::Write(Write::NotLeader | Write::Fault(_)) | Self::Fault(_) => Action::requeue(SOON),
             Self::Write(Write::Ask { source, .. }) | Self::Read { source, .. } => match source.as_ref() {
                 // A conflict is a stale look: the watch brings the new one at once.
                 kube::Error::Api(status) if status.code == 409 || status.code >= 500 => Action::requeue(SOON),
@@ -67,7 +71,7 @@ impl ReconcileError {
             Self::Write(Write::NotLeader) => "not_leader",
             Self::Write(Write::Ask { .. }) => "write",
             Self::Read { .. } => "read",
-            Self::Fault { .. } => "fault",
+            Self::Write(Write::Fault(_)) | Self::Fault(_) => "fault",
         }
     }
 

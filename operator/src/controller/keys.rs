@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use super::context::Context;
 use super::error::ReconcileError;
 use super::observe::Observed;
-use super::trouble;
+use super::{fault, trouble};
 use crate::build::{Owner, secrets};
 use crate::workers::fleet::Known;
 use crate::workers::seen;
@@ -53,6 +53,7 @@ pub async fn ensure(
         if context.writer.ensure_secret(owner, &wanted).await? {
             tracing::info!(namespace = owner.namespace, secret = wanted.name, "secret made");
         }
+        fault::point("secret")?;
     }
     let uids: BTreeSet<String> = observed.pods.iter().filter_map(|pod| pod.uid()).collect();
     context.remember(&owner.uid, |memory| {
