@@ -1,6 +1,6 @@
 //! What does a reconcile have at hand?
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -15,10 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::apply::Writer;
-use super::backoff::Backoff;
-use super::objects::Refused;
-use super::trouble::Refusal;
-use crate::build::{Kind, WorkerImage};
+use crate::build::WorkerImage;
 use crate::metrics::Metrics;
 use crate::workers::fleet::Fleets;
 
@@ -74,16 +71,10 @@ pub struct Memory {
     pub helped_pods: HashSet<String>,
     /// Since when it waits for its worker pods to be made.
     pub waiting_since: Option<Instant>,
-    /// Objects that could not be made.
-    pub refused: BTreeMap<Kind, Refused>,
-    /// How often it was asked why pods are not made, and what was said last.
-    pub asked: Backoff,
-    /// See `asked`.
-    pub refusal: Option<Refusal>,
-    /// How often the StatefulSet's controller was made to try again.
-    pub nudged: Backoff,
+    /// When the StatefulSet's controller was last made to try again.
+    pub nudged: Option<Instant>,
     /// The same of the volumes' controller.
-    pub claim_nudged: Backoff,
+    pub claim_nudged: Option<Instant>,
 }
 
 impl std::fmt::Debug for Context {

@@ -2,7 +2,6 @@
 //! one kind of I/O, and only [`apply`] and [`cleanup`] write.
 
 pub mod apply;
-pub mod backoff;
 pub mod cleanup;
 pub mod context;
 pub mod diff;
@@ -10,10 +9,8 @@ pub mod error;
 pub mod events;
 pub mod fault;
 pub mod keys;
-pub mod missing_pods;
 pub mod mounts;
 pub mod nudge;
-pub mod objects;
 pub mod observe;
 pub mod reconcile;
 pub mod roll;
@@ -21,4 +18,3 @@ pub mod run;
 pub mod status;
 pub mod trouble;
 pub mod validate;
-pub mod verdicts;
