@@ -67,7 +67,10 @@ mod tests {
         ] {
             assert!(not_final.contains(&code(&error)), "{error:?}");
         }
-        assert!(!not_final.contains(&code(&PublishError::NoFuse { node: "n".into() })));
+        assert!(!not_final.contains(&code(&PublishError::NoFuse {
+            node: "n".into(),
+            source: std::io::ErrorKind::NotFound.into()
+        })));
     }
 
     #[test]

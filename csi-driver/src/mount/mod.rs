@@ -5,6 +5,7 @@
 pub mod attach;
 pub mod bind;
 pub mod deadline;
+pub mod device;
 pub mod error;
 pub mod fusermount;
 pub mod memory;

@@ -51,6 +51,8 @@ pub enum PublishError {
     NoFuse {
         /// This node.
         node: String,
+        /// What the system said.
+        source: io::Error,
     },
     /// No worker said how to mount.
     #[error("dataset {dataset:?}: no worker at {workers:?} has said what to mount: {trouble}")]

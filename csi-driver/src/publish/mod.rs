@@ -19,6 +19,7 @@ use std::time::Duration;
 use millrace_daemon::shutdown::Tasks;
 use tokio::time::Instant;
 
+use crate::mount::device;
 use crate::mount::stale::Health;
 use crate::node_mounts::NodeMounts;
 use crate::node_mounts::plan::{Folders, MountPlan};
@@ -128,9 +129,7 @@ impl Publisher {
         if self.is_shown(&locked, &request).await? {
             return Ok(());
         }
-        if !self.inner.config.fuse_device.exists() {
-            return Err(PublishError::NoFuse { node: self.inner.config.node.clone() });
-        }
+        self.require_fuse().await?;
         let plan = self.plan(&target, &request, deadline).await?;
         let lease = self.inner.mounts.lease(&plan, Some(&request.key)).await;
         let stop = self.inner.config.tasks.token();
@@ -146,6 +145,14 @@ impl Publisher {
         self.show(record, &lease, ready.generation).await?;
         drop(locked);
         Ok(())
+    }
+
+    async fn require_fuse(&self) -> Result<(), PublishError> {
+        let PublisherConfig { fuse_device, node, .. } = &self.inner.config;
+        let device = fuse_device.clone();
+        // The kernel may load its module meanwhile.
+        let opened = blocking(move || Ok(device::require(&device))).await?;
+        opened.map_err(|source| PublishError::NoFuse { node: node.clone(), source })
     }
 
     /// Whether the target shows the volume already, so that there is nothing to do.
