@@ -44,6 +44,8 @@ pub const ROLL_ANNOTATION: &str = "millrace.dev/roll";
 pub const ROLE_ARN_ANNOTATION: &str = "eks.amazonaws.com/role-arn";
 /// Annotation of a service account: the audience of the token, `sts.amazonaws.com` by default.
 pub const ROLE_AUDIENCE_ANNOTATION: &str = "eks.amazonaws.com/audience";
+/// Annotation of a service account: URL of the token service that gives keys for its web identity, where it is not that of AWS.
+pub const STS_ENDPOINT_ANNOTATION: &str = "millrace.dev/sts-endpoint";
 
 /// Data port of a worker.
 pub const WORKER_DATA_PORT: u16 = 7420;

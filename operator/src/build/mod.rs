@@ -184,7 +184,11 @@ pub(crate) mod tests {
             },
         });
         let image = WorkerImage { image: "worker:1".into(), pull_policy: "IfNotPresent".into() };
-        let identity = stateful_set::WebIdentity { role_arn: "arn:role".into(), audience: "sts".into() };
+        let identity = stateful_set::WebIdentity {
+            role_arn: "arn:role".into(),
+            audience: "sts".into(),
+            sts_endpoint: None,
+        };
         let (owner, spec) = (owner(), dataset(spec).spec);
         let workers = stateful_set::stateful_set(&owner, &spec, &image, Some(&identity), Some("1"), None);
         let all = [

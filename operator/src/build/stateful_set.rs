@@ -38,6 +38,8 @@ pub struct WebIdentity {
     pub role_arn: String,
     /// Whom the token is for.
     pub audience: String,
+    /// URL of the token service, where it is not that of AWS.
+    pub sts_endpoint: Option<String>,
 }
 
 /// The StatefulSet. Pods are replaced by us (`OnDelete`), so that no cache goes without the user's word. `roll` is the
@@ -208,6 +210,9 @@ fn environment(owner: &Owner, identity: Option<&WebIdentity>) -> Vec<Value> {
         environment
             .push(json!({"name": "AWS_WEB_IDENTITY_TOKEN_FILE", "value": format!("{TOKEN_FOLDER}/token")}));
         environment.push(json!({"name": "AWS_ROLE_SESSION_NAME", "value": session}));
+        if let Some(endpoint) = &identity.sts_endpoint {
+            environment.push(json!({"name": "AWS_ENDPOINT_URL_STS", "value": endpoint}));
+        }
     }
     environment
 }
@@ -394,7 +399,11 @@ mod tests {
                 {"medium": "Disk", "quota": "2Gi", "volume": {"volumeClaimTemplate": {"storageClassName": "fast"}}},
             ]}},
         });
-        let identity = WebIdentity { role_arn: "arn".into(), audience: "sts.amazonaws.com".into() };
+        let identity = WebIdentity {
+            role_arn: "arn".into(),
+            audience: "sts.amazonaws.com".into(),
+            sts_endpoint: Some("http://sts".into()),
+        };
         let object = build(spec, Some(&identity));
         let pod = &object["spec"]["template"]["spec"];
         let names = |list: &Value, pointer: &str| -> BTreeSet<String> {
@@ -406,6 +415,8 @@ mod tests {
         assert_eq!(names(&container(&object)["volumeMounts"], "/name"), volumes);
         assert_eq!(volumes.len(), 5, "{volumes:?}");
         assert!(args(&object).contains(&"--state-dir=/var/lib/millrace/tiers/1/state"));
+        let endpoint = json!({"name": "AWS_ENDPOINT_URL_STS", "value": "http://sts"});
+        assert!(container(&object)["env"].as_array().unwrap().contains(&endpoint));
     }
 
     #[test]

@@ -131,6 +131,7 @@ pub async fn web_identity(
     Ok(annotation(names::ROLE_ARN_ANNOTATION).map(|role_arn| WebIdentity {
         role_arn,
         audience: annotation(names::ROLE_AUDIENCE_ANNOTATION).unwrap_or_else(|| AUDIENCE.to_owned()),
+        sts_endpoint: annotation(names::STS_ENDPOINT_ANNOTATION),
     }))
 }
 
