@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use millrace_s3_server::backend::spec::SyntheticSpec;
 use millrace_s3_server::counters::Snapshot;
-use millrace_s3_server::synthetic;
+use millrace_s3_server::synthetic::{MAX_WINDOW_BYTES, fill};
 use sha2::{Digest, Sha256};
 
 use super::namespace::Namespace;
@@ -65,11 +65,11 @@ impl Contents {
 /// SHA-256 of a body, in hexadecimal digits.
 fn sum(key: &str, bytes: u64) -> String {
     let mut hash = Sha256::new();
-    let mut buffer = vec![0; synthetic::MAX_WINDOW_BYTES];
+    let mut buffer = vec![0; MAX_WINDOW_BYTES];
     let mut offset = 0;
     while offset < bytes {
         let length = (bytes - offset).min(buffer.len() as u64) as usize;
-        synthetic::fill(key, offset, &mut buffer[..length]);
+        fill(key, offset, &mut buffer[..length]);
         hash.update(&buffer[..length]);
         offset += length as u64;
     }
@@ -77,6 +77,14 @@ fn sum(key: &str, bytes: u64) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+/// A bucket as the server is told of it.
+fn spec_of(Contents { objects, bytes }: Contents) -> String {
+    let spec = format!("bucket={BUCKET},objects={objects},size={bytes}");
+    let parsed: SyntheticSpec = spec.parse().unwrap();
+    assert_eq!(parsed.objects, objects);
+    spec
 }
 
 /// A running S3 server.
@@ -93,10 +101,48 @@ pub struct Bucket {
 impl Bucket {
     /// Starts a server in a namespace, with the Secret `s3` of its key.
     pub fn start(namespace: &Namespace<'_>, contents: Contents) -> Self {
-        let Contents { objects, bytes } = contents;
-        let spec = format!("bucket={BUCKET},objects={objects},size={bytes}");
-        let parsed: SyntheticSpec = spec.parse().unwrap();
-        assert_eq!(parsed.objects, objects);
+        Self::serve(namespace, contents, &["--synthetic", &spec_of(contents), "--access-key", KEY_ID], "")
+    }
+
+    /// The same, for whoever exchanges a web identity token, any, for keys; the Secret is of no use there.
+    pub fn with_token_service(namespace: &Namespace<'_>, contents: Contents) -> Self {
+        Self::serve(namespace, contents, &["--synthetic", &spec_of(contents), "--sts"], "")
+    }
+
+    /// A server over a folder, with what a script of a shell writes into `/files`; see [`Bucket::change`].
+    pub fn of_files(namespace: &Namespace<'_>, script: &str) -> Self {
+        let script = serde_json::to_string(script).expect("text is JSON");
+        let shell = "image: registry.test/shell:1, volumeMounts: [{name: files, mountPath: /files}], \
+                     securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}";
+        let more = format!(
+            "  - {{name: shell, command: [sleep, \"3600\"], {shell}}}\n  initContainers:\n  \
+             - {{name: fill, command: [/bin/sh, -ec, {script}], {shell}}}\n  volumes: [{{name: files, emptyDir: {{}}}}]\n"
+        );
+        let args = ["/files", "--bucket", BUCKET, "--access-key", KEY_ID];
+        Self::serve(namespace, Contents::new(0, 0), &args, &more)
+    }
+
+    /// Runs a script of a shell in the folder's pod.
+    pub fn change(&self, namespace: &Namespace<'_>, script: &str) {
+        namespace.exec(S3, Some("shell"), script);
+    }
+
+    /// Starts a server with these arguments; `more` are further lines of the pod's spec, behind its first container.
+    fn serve(namespace: &Namespace<'_>, contents: Contents, args: &[&str], more: &str) -> Self {
+        let fixed = ["/millrace", "s3", "serve", "--listen", "0.0.0.0:9000", "--admin", "0.0.0.0:9001"];
+        let command = serde_json::to_string(&[&fixed, args].concat()).expect("texts are JSON");
+        let files = if more.is_empty() {
+            ""
+        } else {
+            "    volumeMounts: [{name: files, mountPath: /files, readOnly: true}]\n"
+        };
+        let key = if args.contains(&"--access-key") {
+            format!(
+                "    env: [{{name: MILLRACE_S3_SECRET_KEY, valueFrom: {{secretKeyRef: {{name: {S3}, key: AWS_SECRET_ACCESS_KEY}}}}}}]\n"
+            )
+        } else {
+            String::new()
+        };
         namespace.apply(&format!(
             r#"
 apiVersion: v1
@@ -120,11 +166,10 @@ spec:
   containers:
   - name: s3
     image: registry.test/millrace/csi-driver:dev
-    command: [/millrace, s3, serve, --synthetic, "{spec}", --listen, "0.0.0.0:9000", --admin, "0.0.0.0:9001", --access-key, {KEY_ID}]
-    env: [{{name: MILLRACE_S3_SECRET_KEY, valueFrom: {{secretKeyRef: {{name: {S3}, key: AWS_SECRET_ACCESS_KEY}}}}}}]
+    command: {command}
     readinessProbe: {{httpGet: {{path: /healthz, port: 9001}}, periodSeconds: 1}}
     securityContext: {{allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {{drop: [ALL]}}}}
-"#
+{key}{files}{more}"#
         ));
         let address = namespace.wait(POD, S3, "the S3 server is ready", START, |pod| {
             let ready = super::objects::condition(pod, "Ready")?.0 == "True";

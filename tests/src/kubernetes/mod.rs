@@ -9,4 +9,5 @@ pub mod cluster;
 pub mod diagnosis;
 pub mod namespace;
 pub mod objects;
+pub mod plugin;
 pub mod readers;

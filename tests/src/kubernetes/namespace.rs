@@ -137,6 +137,18 @@ impl<'a> Namespace<'a> {
         log
     }
 
+    /// Runs a script of a shell in a container of a pod; what it has printed.
+    pub fn exec(&self, pod: &str, container: Option<&str>, script: &str) -> String {
+        let mut kubectl = self.cluster.kubectl();
+        kubectl.args(["exec", "-n", &self.name, pod]);
+        if let Some(container) = container {
+            kubectl.args(["-c", container]);
+        }
+        let output = kubectl.args(["--", "/bin/sh", "-ec", script]).output().unwrap();
+        assert!(output.status.success(), "in pod {pod}: {script}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     /// What a pod has printed.
     pub fn log(&self, pod: &str) -> String {
         let log = self.cluster.objects.log(&self.name, pod, None);

@@ -1,40 +1,11 @@
 //! Does `kubectl millrace` tell what is so, and warm, with no more rights than a user has?
 
-use std::os::unix::fs::symlink;
-use std::process::Output;
-
 use millrace_tests::kubernetes::bucket::{Bucket, Contents};
 use millrace_tests::kubernetes::cluster::Cluster;
 use millrace_tests::kubernetes::namespace::{Namespace, READY, RUN};
+use millrace_tests::kubernetes::plugin::Plugin;
 use millrace_tests::kubernetes::readers::{AT_DATA, SUM_ALL};
-use millrace_tests::program::path_of;
 use serde_json::Value;
-
-/// The plug-in in a folder of the PATH, as users install it.
-struct Plugin<'a> {
-    cluster: &'a Cluster,
-    dir: tempfile::TempDir,
-}
-
-impl<'a> Plugin<'a> {
-    fn new(cluster: &'a Cluster) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        symlink(path_of("millrace"), dir.path().join("kubectl-millrace")).unwrap();
-        Self { cluster, dir }
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        let path = format!("{}:{}", self.dir.path().display(), std::env::var("PATH").unwrap_or_default());
-        self.cluster.kubectl().arg("millrace").args(args).env("PATH", path).output().unwrap()
-    }
-
-    /// What it prints where all is well.
-    fn text(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        assert!(output.status.success(), "{args:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-}
 
 #[test]
 fn status_shows_numbers_and_conditions() {
@@ -59,11 +30,7 @@ fn why_names_the_broken_link_and_nothing_where_all_holds() {
         return;
     };
     let (space, plugin) = (Namespace::new(&cluster), Plugin::new(&cluster));
-    let why = |subject: &str| {
-        let output = plugin.run(&["why", subject, "-n", &space.name, "-o", "json"]);
-        let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-        (output.status.code(), json)
-    };
+    let why = |subject: &str| plugin.why(&space, subject);
     space.pod("early", AT_DATA, None, SUM_ALL);
     let (code, missing) = why("early");
     assert_eq!((code, &missing["broken"]["link"]), (Some(1), &Value::from("dataset")), "{missing:#}");
@@ -114,7 +81,7 @@ fn warm_loads_what_is_asked_for_with_the_rights_to_get_and_patch() {
         cluster.kubectl().args(["config", "view", "--raw", "--minify", "-o", "json"]).output().unwrap();
     let mut config: Value = serde_json::from_slice(&view.stdout).unwrap();
     config["users"][0]["user"] = serde_json::json!({ "token": token.trim() });
-    let file = plugin.dir.path().join("kubeconfig");
+    let file = plugin.dir().join("kubeconfig");
     std::fs::write(&file, config.to_string()).unwrap();
     let file = file.to_str().unwrap();
     let output = plugin.run(&["warm", "data", "/", "-n", &space.name, "--kubeconfig", file]);
