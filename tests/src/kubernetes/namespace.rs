@@ -1,6 +1,6 @@
 //! How does a test keep to itself in a cluster, and leave nothing there?
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -17,6 +17,9 @@ pub const READY: Duration = Duration::from_secs(60);
 
 /// For a pod to start, read and end.
 pub const RUN: Duration = Duration::from_secs(120);
+
+/// For a replica of the webhook that has ended to be noticed, which takes the cluster as long as the death of a node.
+const UNREACHABLE: Duration = Duration::from_secs(60);
 
 /// A namespace with the strictest Pod Security; deleted with this value, which fails the test where something stays.
 pub struct Namespace<'a> {
@@ -124,6 +127,17 @@ impl<'a> Namespace<'a> {
     /// A pod with a Dataset's annotation that runs a script of a shell, once.
     pub fn pod(&self, name: &str, annotation: &str, node: Option<&str>, script: &str) {
         self.apply(&readers::pod(name, annotation, node, script));
+    }
+
+    /// Such a pod, as a controller makes it: asked for again while the API server does not reach the webhook, whose replica may
+    /// have gone with its node a moment ago.
+    pub fn pod_of_a_controller(&self, name: &str, annotation: &str, node: Option<&str>, script: &str) {
+        let started = Instant::now();
+        while let Err(error) = self.try_apply(&readers::pod(name, annotation, node, script)) {
+            let is_over = started.elapsed() > UNREACHABLE;
+            assert!(error.contains("failed calling webhook") && !is_over, "pod {name}: {error}");
+            std::thread::sleep(Duration::from_millis(500));
+        }
     }
 
     /// Waits until a pod has ended well; what it has printed.

@@ -88,7 +88,7 @@ while :; do
   round=$((round + 1)); echo "round $round"
 done"#
         );
-        namespace.pod(pod, AT_DATA, node, &script);
+        namespace.pod_of_a_controller(pod, AT_DATA, node, &script);
         let reader = Self { namespace, pod: pod.to_owned() };
         namespace.wait_until_running(pod, super::namespace::RUN);
         reader.wait_for_rounds(1, super::namespace::RUN);

@@ -129,10 +129,11 @@ fn readers_outlive_the_crash_of_a_workers_node() {
     let victim = (0..3).map(|number| node_of(&format!("millrace-data-{number}"))).find(|node| *node != s3);
     let victim = victim.expect("workers are spread over three nodes");
     let reader = EndlessReader::start(&space, "reader", Some(&s3), &CONTENTS);
+    let boot = boot_of(&cluster, &victim);
     cluster.crash_node(&victim);
     reader.wait_for_rounds(2, ROUND);
     cluster.start_node(&victim);
-    wait_for_node(&cluster, &victim);
+    wait_for_boot_after(&boot, &cluster, &victim);
     wait_for_workers(&space, 3);
     reader.wait_for_rounds(1, ROUND);
     wait_for_operator(&cluster);
@@ -162,9 +163,10 @@ fn a_node_comes_back_from_a_reboot_and_pods_read() {
     let worker = space.get(POD, "millrace-data-0").unwrap()["spec"]["nodeName"].as_str().unwrap().to_owned();
     let victim = ["node1", "node2", "node3"].into_iter().find(|node| *node != s3 && *node != worker).unwrap();
     drop(EndlessReader::start(&space, "before", Some(victim), &CONTENTS));
+    let boot = boot_of(&cluster, victim);
     cluster.crash_node(victim);
     cluster.start_node(victim);
-    wait_for_node(&cluster, victim);
+    wait_for_boot_after(&boot, &cluster, victim);
     EndlessReader::start(&space, "after", Some(victim), &CONTENTS);
     for pod in ["before", "after"] {
         space.delete_and_wait(POD, pod, Duration::from_secs(60));
@@ -176,10 +178,17 @@ fn a_node_comes_back_from_a_reboot_and_pods_read() {
     assert!(stale.is_empty(), "mounts of pods that are gone: {stale:#?}");
 }
 
-/// Waits until a node is ready again, and the CSI driver on it.
-fn wait_for_node(cluster: &Cluster, node: &str) {
+/// The boot that a node's kubelet has last spoken of.
+fn boot_of(cluster: &Cluster, node: &str) -> String {
+    let node = cluster.objects.get("", "v1/Node", node).unwrap();
+    node["status"]["nodeInfo"]["bootID"].as_str().unwrap().to_owned()
+}
+
+/// Waits until a node is ready again, and the CSI driver on it. It looks ready from before until its new kubelet speaks.
+fn wait_for_boot_after(boot: &str, cluster: &Cluster, node: &str) {
     cluster.objects.wait(("", "v1/Node", node), "the node is ready", Duration::from_secs(90), |node| {
-        (condition(node, "Ready")?.0 == "True").then_some(())
+        let is_new = node["status"]["nodeInfo"]["bootID"] != boot;
+        (is_new && condition(node, "Ready")?.0 == "True").then_some(())
     });
     cluster.objects.wait(
         ("", "storage.k8s.io/v1/CSINode", node),
