@@ -1,20 +1,29 @@
 # The three images of Millrace: `docker build --target operator .`, likewise cache-worker and csi-driver.
 # They are empty but for static programs and the usual certificate authorities.
 #
+# The csi-driver's image holds the program millrace, which is the csi-driver too where it is called by that name: a link.
+#
 # Where the programs are there already, they are taken from prebuilt/ of the build context (with ca-certificates.crt), and
-# BUILDER may be any image with a shell.
+# BUILDER may be any image with a shell. From source, BUILDER is any image with cargo, a linker for glibc's static libraries,
+# a C compiler for jemalloc and ring, and CA certificates.
 ARG BUILDER=docker.io/library/rust:1.95-bookworm
 
 FROM ${BUILDER} AS build
 WORKDIR /src
 COPY . .
-RUN set -e; mkdir /out; \
-  if [ -d prebuilt ]; then cp prebuilt/* /out/; exit; fi; \
-  cargo build --profile dist --locked --bin operator --bin cache-worker --bin csi-driver --bin millrace --bin train-mnist; \
-  for program in operator cache-worker csi-driver millrace train-mnist; do \
-    cp target/x86_64-unknown-linux-gnu/dist/$program /out/; \
-  done; \
-  cp /etc/ssl/certs/ca-certificates.crt /out/
+RUN set -e; \
+  if [ ! -d prebuilt ]; then \
+    cargo build --profile dist --locked --bin operator --bin cache-worker --bin millrace --bin train-mnist; \
+    mkdir prebuilt; \
+    for program in operator cache-worker millrace train-mnist; do \
+      mv target/x86_64-unknown-linux-gnu/dist/$program prebuilt/; \
+    done; \
+    cp /etc/ssl/certs/ca-certificates.crt prebuilt/; \
+  fi; \
+  mkdir -p /out/driver; \
+  cp prebuilt/* /out/; \
+  mv /out/millrace /out/driver/; \
+  ln -s millrace /out/driver/csi-driver
 
 FROM scratch AS operator
 ARG VERSION=dev
@@ -42,7 +51,7 @@ COPY --from=build /out/cache-worker /cache-worker
 USER 65532:65532
 ENTRYPOINT ["/cache-worker"]
 
-# Mounts, so it runs as root. With the cli, which also is the embedded S3 server of tests and demonstrations.
+# Mounts, so it runs as root. /csi-driver is a link to /millrace, which also is the embedded S3 server of demonstrations.
 FROM scratch AS csi-driver
 ARG VERSION=dev
 ARG REVISION=unknown
@@ -52,8 +61,7 @@ LABEL org.opencontainers.image.title="millrace-csi-driver" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /out/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /out/csi-driver /csi-driver
-COPY --from=build /out/millrace /millrace
+COPY --from=build /out/driver/ /
 ENTRYPOINT ["/csi-driver"]
 
 # No part of Millrace: the training job of examples/kubernetes/train-mnist.yaml.

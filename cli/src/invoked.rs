@@ -1,7 +1,7 @@
 //! Under which name was the program called?
 //!
 //! As `kubectl-millrace` it is a plug-in of kubectl, and its help speaks of `kubectl millrace`. As `kubectl_complete-millrace` kubectl
-//! asks it for completions.
+//! asks it for completions. As `csi-driver` it is the csi-driver: their image holds one file for both.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -19,6 +19,8 @@ pub enum Name {
     KubectlPlugin,
     /// What kubectl asks for the plug-in's completions.
     KubectlCompletion,
+    /// The csi-driver.
+    CsiDriver,
 }
 
 /// The name in the first argument.
@@ -26,6 +28,7 @@ pub fn name(program: Option<&OsString>) -> Name {
     match program.and_then(|program| Path::new(program).file_name()).and_then(|name| name.to_str()) {
         Some("kubectl-millrace") => Name::KubectlPlugin,
         Some("kubectl_complete-millrace") => Name::KubectlCompletion,
+        Some(millrace_csi_driver::program::NAME) => Name::CsiDriver,
         _ => Name::Millrace,
     }
 }
@@ -33,7 +36,8 @@ pub fn name(program: Option<&OsString>) -> Name {
 /// Parses the arguments, and ends the program where they are wrong or help is asked for.
 pub fn parse(name: Name) -> Cli {
     let command = match name {
-        Name::Millrace => Cli::command(),
+        // The csi-driver parses its own.
+        Name::Millrace | Name::CsiDriver => Cli::command(),
         Name::KubectlPlugin | Name::KubectlCompletion => Cli::command().bin_name("kubectl millrace"),
     };
     let parsed = Cli::from_arg_matches(&command.get_matches());
@@ -50,6 +54,7 @@ mod tests {
         assert_eq!(of("/usr/local/bin/kubectl-millrace"), Name::KubectlPlugin);
         assert_eq!(of("kubectl_complete-millrace"), Name::KubectlCompletion);
         assert_eq!(of("./millrace"), Name::Millrace);
+        assert_eq!(of("/csi-driver"), Name::CsiDriver);
         assert_eq!(name(None), Name::Millrace);
     }
 }

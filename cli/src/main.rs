@@ -17,8 +17,15 @@ use std::process::ExitCode;
 
 use crate::args::{Command, S3Command};
 
+/// That of the csi-driver, which this program is too.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let name = invoked::name(std::env::args_os().next().as_ref());
+    if name == invoked::Name::CsiDriver {
+        return millrace_csi_driver::program::run();
+    }
     if name == invoked::Name::KubectlCompletion {
         let words: Vec<String> =
             std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();

@@ -15,6 +15,7 @@ pub mod mount;
 pub mod node_cache;
 pub mod node_mounts;
 pub mod parent;
+pub mod program;
 pub mod publish;
 pub mod reads;
 pub mod recover;

@@ -15,6 +15,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 
 use super::plan::{Folders, MountPlan};
+use crate::program::NAME;
 
 /// How often the file that says "ready" is looked for.
 const POLL: Duration = Duration::from_millis(20);
@@ -93,7 +94,8 @@ impl Launch {
     /// When the program cannot be started.
     pub fn start(&self, plan: &MountPlan, quota_bytes: u64) -> io::Result<Process> {
         let mut command = Command::new(&self.program);
-        command.args(self.arguments(plan, quota_bytes));
+        // By name: the file may be that of a program which is this one only when it is called so.
+        command.arg0(NAME).args(self.arguments(plan, quota_bytes));
         // What the driver is told by its environment is not meant for the mount process.
         for (name, _) in
             std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("MILLRACE_"))
