@@ -2,7 +2,8 @@
 //!
 //! First content that no version in use needs, then what was read through for others, then, only where the store is
 //! LRU, the blocks that were not read for the longest time. A search looks at the sidecars of the whole tier and
-//! remembers the first of that order; who needs room takes from its head until there is enough.
+//! remembers the first of that order; who needs room takes from its head until there is enough. How far down the order a
+//! write may go is said by [`Yield`].
 
 use std::collections::BinaryHeap;
 use std::io;
@@ -41,6 +42,17 @@ pub(crate) struct Wanted {
     pub ask: Ask,
 }
 
+/// How much a tier gives up for a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Yield {
+    /// Nothing: the write takes what is free.
+    Nothing,
+    /// What no version in use needs, and what was read through for others.
+    Spare,
+    /// Where the store is LRU, also the blocks that were not read for the longest time.
+    LeastRecent,
+}
+
 /// In which order blocks go; smaller first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
@@ -75,7 +87,10 @@ struct Queue {
 
 impl Tier {
     /// Evicts until there is room or nothing may go; true if it is worth trying again.
-    pub(crate) fn make_room(&self, wanted: &Wanted) -> bool {
+    pub(crate) fn make_room(&self, wanted: &Wanted, yields: Yield) -> bool {
+        if yields == Yield::Nothing {
+            return false;
+        }
         let Wanted { reason, ask } = wanted;
         let mut victims = self.victims.lock();
         let Victims { owned, read_through } = &mut *victims;
@@ -92,7 +107,7 @@ impl Tier {
         };
         let mut freed = Held::default();
         for (queue, is_read_through) in queues {
-            self.empty(queue, is_read_through, wanted, &mut freed);
+            self.empty(queue, is_read_through, wanted, yields, &mut freed);
         }
         if freed == Held::default() {
             return false;
@@ -101,31 +116,75 @@ impl Tier {
         true
     }
 
-    /// Evicts from one queue, and fills it by a search when it is empty.
-    fn empty(&self, queue: &mut Queue, is_read_through: bool, wanted: &Wanted, freed: &mut Held) {
+    /// When the block was last read that is the next to go of those in use; `None` where none may go.
+    pub(crate) fn least_recent(&self) -> Option<u32> {
+        let mut victims = self.victims.lock();
+        let queue = &mut victims.owned;
+        let mut searches = 0;
+        loop {
+            match queue.blocks.last() {
+                Some(victim) if self.is_as_found(victim) => return Some(victim.stamp),
+                Some(_) => drop(queue.blocks.pop()),
+                None => {
+                    if !self.refill(queue, false, &mut searches) {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a block was not used since the search.
+    fn is_as_found(&self, victim: &Victim) -> bool {
+        let open = self.open_content(victim.content, Purpose::Look);
+        let record = open.and_then(|open| open.record(victim.block).ok());
+        record.is_some_and(|record| record.stamp == victim.stamp)
+    }
+
+    /// Evicts from one queue as much as is wanted and may go, and fills it by a search when it is empty.
+    fn empty(
+        &self,
+        queue: &mut Queue,
+        is_read_through: bool,
+        wanted: &Wanted,
+        yields: Yield,
+        freed: &mut Held,
+    ) {
         let mut searches = 0;
         while !self.is_enough(wanted, freed) {
-            if let Some(victim) = queue.blocks.pop() {
-                if let Some(gone) = self.evict(&victim, self.eviction) {
-                    freed.bytes += gone.bytes;
-                    freed.files += gone.files;
+            let Some(victim) = queue.blocks.last() else {
+                if self.refill(queue, is_read_through, &mut searches) {
+                    continue;
                 }
-                continue;
-            }
-            let held = self.held();
-            let now = (held.changes ^ held.read_through_bytes.rotate_left(32), self.clock.millis());
-            // A least recent block may have come out of its lease meanwhile, so an LRU store looks again after it.
-            let is_same = queue.none_at.is_some_and(|(changes, millis)| {
-                changes == now.0
-                    && (self.eviction == Eviction::Never || now.1 < millis + 256 * u64::from(LEASE_STAMPS))
-            });
-            if searches == MAX_SEARCHES || is_same {
+                return;
+            };
+            if victim.rank == Rank::LeastRecent && yields != Yield::LeastRecent {
                 return;
             }
-            searches += 1;
-            queue.blocks = self.search(is_read_through, self.eviction);
-            queue.none_at = queue.blocks.is_empty().then_some(now);
+            let Some(victim) = queue.blocks.pop() else { return };
+            if let Some(gone) = self.evict(&victim, self.eviction) {
+                freed.bytes += gone.bytes;
+                freed.files += gone.files;
+            }
         }
+    }
+
+    /// Searches for blocks that may go, the `searches`th time for one write; false where that would find none.
+    fn refill(&self, queue: &mut Queue, is_read_through: bool, searches: &mut u32) -> bool {
+        let held = self.held();
+        let now = (held.changes ^ held.read_through_bytes.rotate_left(32), self.clock.millis());
+        // A least recent block may have come out of its lease meanwhile, so an LRU store looks again after it.
+        let is_same = queue.none_at.is_some_and(|(changes, millis)| {
+            changes == now.0
+                && (self.eviction == Eviction::Never || now.1 < millis + 256 * u64::from(LEASE_STAMPS))
+        });
+        if *searches == MAX_SEARCHES || is_same {
+            return false;
+        }
+        *searches += 1;
+        queue.blocks = self.search(is_read_through, self.eviction);
+        queue.none_at = queue.blocks.is_empty().then_some(now);
+        true
     }
 
     /// Evicts what is above a quota that was lowered since the last opening, also where nothing is evicted otherwise.

@@ -7,6 +7,8 @@
 //! - A chunk is present only when its data and its checksum are written; entries prove themselves, and
 //!   [`Store::read_into`] compares every checksum. [`Store::read`] leaves that to the receiver. Wrong bytes are dropped,
 //!   counted, and fetched again by the caller.
+//! - Tiers fill up in their order; something goes only when all are full (see the module `placing`). What is in a tier
+//!   stays there until it goes: blocks are not moved between tiers.
 //! - Nothing is synced: what a power failure loses is found by the checksums.
 //! - Quota, number of files, and the floors of free space and inodes are never passed, over all processes that have the
 //!   folder open. What cannot be kept is served all the same, and counted by reason.
@@ -26,6 +28,7 @@ mod open_file;
 mod open_files;
 mod opening;
 mod pair;
+mod placing;
 mod read;
 mod recount;
 mod room;

@@ -11,6 +11,7 @@ use millrace_api::ids::ContentId;
 use crate::admit::Bounds;
 use crate::config::{StoreConfig, TierConfig};
 use crate::opening::{OpenTier, open_usage};
+use crate::placing::place;
 use crate::room::{Floors, Room};
 use crate::stats::{Counters, NotKept, Stats, TierUsage, Usage, add};
 use crate::sweep::{Sweeper, sweep_often};
@@ -209,7 +210,7 @@ impl Store {
     ) -> Written {
         let bytes: Vec<&[u8]> = bytes.iter().map(AsRef::as_ref).collect();
         let run = Run { span, first_chunk, bytes: &bytes, crcs, class };
-        match self.keep(&run) {
+        match place(&self.inner.tiers, &run) {
             Ok(()) => Written::Kept,
             Err(reason) => {
                 self.inner.counters.count_not_kept(reason, bytes.len() as u64);
@@ -271,23 +272,6 @@ impl Store {
     /// What this process has done since it opened the store.
     pub fn stats(&self) -> Stats {
         self.inner.counters.snapshot()
-    }
-
-    fn keep(&self, run: &Run<'_>) -> Result<(), NotKept> {
-        let places = run.places()?;
-        let tiers = &self.inner.tiers;
-        if tiers.len() > 1 && tiers.iter().any(|tier| tier.has(run, &places)) {
-            return Ok(());
-        }
-        let mut refused = NotKept::Disabled;
-        for tier in tiers.iter() {
-            match tier.write(run, &places) {
-                Ok(()) => return Ok(()),
-                Err(NotKept::Disabled) => {}
-                Err(reason) => refused = reason,
-            }
-        }
-        Err(refused)
     }
 
     fn count_read(&self, span: &Span, chunks: &Range<u32>, found: u32) {

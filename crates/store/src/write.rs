@@ -10,7 +10,7 @@ use std::sync::Arc;
 use millrace_api::block::{ChunkPlace, Span};
 
 use crate::admit::Ask;
-use crate::evict::Wanted;
+use crate::evict::{Wanted, Yield};
 use crate::open_file::{LEASE_STAMPS, LockedFile, OpenFile};
 use crate::sidecar::{Entry, Layout, MARK_READ_THROUGH, PAGE_BYTES, Record, pages_of};
 use crate::stats::{NotKept, add};
@@ -67,8 +67,8 @@ impl Tier {
         presence.is_full()
     }
 
-    /// Keeps the chunks of a run that are absent.
-    pub(crate) fn write(&self, run: &Run<'_>, places: &[ChunkPlace]) -> Result<(), NotKept> {
+    /// Keeps the chunks of a run that are absent, giving up as much for it as `yields` says.
+    pub(crate) fn write(&self, run: &Run<'_>, places: &[ChunkPlace], yields: Yield) -> Result<(), NotKept> {
         if self.config.quota_bytes == 0 {
             return Err(NotKept::Disabled);
         }
@@ -86,7 +86,7 @@ impl Tier {
                 Err(reason) => {
                     let sidecar = Layout::new(run.span.file).map_or(0, |layout| layout.allocated_bytes());
                     let ask = Ask { bytes: first.bytes + sidecar, files: 1, is_read_through };
-                    if !self.make_room(&Wanted { reason, ask }) {
+                    if !self.make_room(&Wanted { reason, ask }, yields) {
                         return Err(reason);
                     }
                     refused = reason;
@@ -98,7 +98,7 @@ impl Tier {
                 Pass::Removed => self.open_files.remove(run.span.file.content),
                 Pass::Full(reason, ask) => {
                     refused = reason;
-                    if !self.make_room(&Wanted { reason, ask }) {
+                    if !self.make_room(&Wanted { reason, ask }, yields) {
                         return Err(reason);
                     }
                 }

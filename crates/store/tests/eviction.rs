@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::os::unix::fs::FileExt;
 
 use millrace_api::crc::crc32c;
-use millrace_store::{Class, Eviction, NotKept, Store, StoreConfig, Written};
+use millrace_store::{Class, Eviction, Medium, NotKept, Store, StoreConfig, TierConfig, Written};
 use rig::*;
 
 /// A store of 8 MiB with a clock that the test moves.
@@ -179,4 +179,82 @@ fn a_lowered_quota_holds_from_the_next_opening_on() {
     assert_eq!(chunks_of(&store, &objects[1]).len(), 32, "what was written first goes first");
     drop(store);
     assert_eq!(open(0).usage().used_bytes(), 0);
+}
+
+/// A store of 4 MiB in memory and 8 MiB on disk, each but for its sidecars.
+fn two_tiers(dirs: &[tempfile::TempDir; 2], eviction: Eviction) -> (Store, Hands) {
+    let hands = Hands::new();
+    let tier = |dir: &tempfile::TempDir, medium, quota_bytes| TierConfig {
+        dir: dir.path().to_owned(),
+        medium,
+        quota_bytes,
+    };
+    let tiers = vec![
+        tier(&dirs[0], Medium::Memory, 4 * MIB + 64 * KIB),
+        tier(&dirs[1], Medium::Disk, 8 * MIB + 128 * KIB),
+    ];
+    let config = StoreConfig { tiers, eviction, limits: no_floors(), clock: hands.clock() };
+    (Store::open(config).unwrap(), hands)
+}
+
+#[test]
+fn nothing_is_evicted_while_a_slower_tier_has_room() {
+    for eviction in [Eviction::Never, Eviction::Lru] {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let (store, hands) = two_tiers(&dirs, eviction);
+        let objects: Vec<_> = (0..12).map(|number| large(number, MIB)).collect();
+        for (object, number) in objects.iter().zip(0..) {
+            assert_eq!(put_all(&store, object), Written::Kept, "{eviction:?} {number}");
+            // Not even what is unused.
+            store.mark_unused((number == 1).then_some(object.file.content));
+            hands.forward(3_000);
+        }
+        assert_eq!(store.stats().evicted_blocks, 0, "{eviction:?}");
+        assert!(objects.iter().all(|object| chunks_of(&store, object).len() == 16), "{eviction:?}");
+        let tiers = store.usage().tiers;
+        assert!(tiers[0].used_bytes >= 4 * MIB && tiers[1].used_bytes >= 8 * MIB, "{tiers:?}");
+    }
+}
+
+#[test]
+fn the_block_that_was_not_read_for_the_longest_time_goes_from_whatever_tier() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let (store, hands) = two_tiers(&dirs, Eviction::Lru);
+    let objects: Vec<_> = (0..12).map(|number| large(number, MIB)).collect();
+    for object in &objects {
+        assert_eq!(put_all(&store, object), Written::Kept);
+        hands.forward(3_000);
+    }
+    // The first four are in memory; two of them are read again, and one of those on disk is not.
+    for at in [0, 1, 4, 5, 7, 8, 9, 10, 11, 2, 3] {
+        assert_eq!(chunks_of(&store, &objects[at]).len(), 16);
+        hands.forward(3_000);
+    }
+    for (number, gone) in [(20, 6), (21, 0), (22, 1), (23, 4)] {
+        assert_eq!(put_all(&store, &large(number, MIB)), Written::Kept);
+        hands.forward(3_000);
+        assert_eq!(store.block_chunks_present(&objects[gone].file, 0), 0, "{gone} goes for {number}");
+    }
+    let kept = objects.iter().filter(|object| store.complete(&object.file)).count();
+    assert_eq!(kept, 8, "one block went for each new one");
+    assert!((20..24).all(|number| store.complete(&large(number, MIB).file)));
+}
+
+#[test]
+fn what_is_spare_goes_before_what_is_in_use_in_all_tiers() {
+    for eviction in [Eviction::Never, Eviction::Lru] {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let (store, hands) = two_tiers(&dirs, eviction);
+        let objects: Vec<_> = (0..12).map(|number| large(number, MIB)).collect();
+        for object in &objects {
+            assert_eq!(put_all(&store, object), Written::Kept);
+            hands.forward(3_000);
+        }
+        // In the slower tier, and the newest.
+        store.mark_unused([objects[11].file.content]);
+        assert_eq!(put_all(&store, &large(20, MIB)), Written::Kept);
+        let kept: Vec<_> = objects.iter().map(|object| store.complete(&object.file)).collect();
+        assert_eq!(kept.iter().filter(|is_kept| **is_kept).count(), 11, "{eviction:?} {kept:?}");
+        assert!(!kept[11], "{eviction:?}");
+    }
 }
