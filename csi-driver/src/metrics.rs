@@ -11,6 +11,8 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
+use crate::dataset_fs::mode::Choice;
+
 /// At most one line about unreadable chunks in this time, however many there are: they are counted one by one.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -85,6 +87,22 @@ impl ReadCounters {
         log.last = Some(now);
         Some(std::mem::take(&mut log.suppressed))
     }
+}
+
+/// Shows how the kernel is served, and why.
+///
+/// # Errors
+/// When the name is taken.
+pub fn show_mode(registry: &Registry, choice: Choice) -> Result<(), prometheus::Error> {
+    let mode = IntGaugeVec::new(
+        Opts::new(
+            "csi_driver_mount_mode",
+            "1 for the way in which the kernel is served (files, packed), with the reason (asked, small_files, large_files, kernel).",
+        ),
+        &["mode", "reason"],
+    )?;
+    mode.with_label_values(&[choice.served.name(), choice.because.name()]).set(1);
+    registry.register(Box::new(mode))
 }
 
 /// Shows the session's and the node store's own counters, read when they are asked for.

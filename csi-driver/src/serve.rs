@@ -11,7 +11,7 @@ use millrace_daemon::files::write_atomically;
 use millrace_daemon::readiness::Readiness;
 use millrace_daemon::shutdown::Tasks;
 use millrace_daemon::{open_files, process_metrics};
-use millrace_fuse_session::{MetricsSnapshot, Running, Session, Wanted};
+use millrace_fuse_session::{Capabilities, MetricsSnapshot, Running, Session, Wanted};
 use millrace_store::index_file::{IncomingIndex, IndexFile};
 use millrace_store::serving_mark::ServingMark;
 use millrace_store::{Eviction, Limits, Medium, Store, StoreConfig, TierConfig};
@@ -23,8 +23,9 @@ use tokio::time::Instant;
 use crate::announce;
 use crate::config::mount::{Config, NodeStore};
 use crate::dataset_fs::DatasetFs;
+use crate::dataset_fs::mode::{Choice, Served, Shape, choose};
 use crate::members;
-use crate::metrics::{ReadCounters, Snapshots};
+use crate::metrics::{ReadCounters, Snapshots, show_mode};
 use crate::mount::attach::{DeadMount, Method, Mount, attach};
 use crate::mount::options::MountOptions;
 use crate::mount::read_ahead;
@@ -93,9 +94,9 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         runtime: tokio::runtime::Handle::current(),
         counters: ReadCounters::register(&registry)?,
     });
-    let file_system = DatasetFs::new(index.clone(), config.ownership, reader.clone(), AHEAD_LIMIT_BYTES);
-    let (mount, running) = mount(&config, file_system).await?;
+    let (mount, running, choice) = mount(&config, index.clone(), reader.clone()).await?;
     *session.lock() = Some(running);
+    show_mode(&registry, choice)?;
     mounted.met();
     if let Some(node) = config.node_name.clone() {
         let follow = announce::follow(client, node, config.version, config.pods_file.clone(), tasks.token());
@@ -107,7 +108,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
             verify_behind(index, config.index_dir.clone(), config.version),
         );
     }
-    tracing::info!(dataset = config.dataset, version = %config.version, mount_point = %config.mount_point.display(), "mounted");
+    tracing::info!(dataset = config.dataset, version = %config.version, mount_point = %config.mount_point.display(), mode = choice.served.name(), because = choice.because.name(), "mounted");
     if let Some(path) = &config.addresses_file {
         let content = serde_json::json!({ "admin": admin_address.to_string(), "pid": std::process::id() });
         write_atomically(path, content.to_string().as_bytes())
@@ -224,19 +225,31 @@ fn open_store(node_store: &NodeStore) -> anyhow::Result<Store> {
     })?)
 }
 
-async fn mount(config: &Config, file_system: DatasetFs) -> anyhow::Result<(Mount, Running)> {
+async fn mount(
+    config: &Config,
+    index: Arc<IndexFile>,
+    reader: Arc<Reader>,
+) -> anyhow::Result<(Mount, Running, Choice)> {
     let (point, threads) = (config.mount_point.clone(), config.fuse_threads);
+    let (ownership, mode) = (config.ownership, config.mode);
     let (source, context) = (format!("millrace:{}", config.dataset), config.selinux_context.clone());
     let options = MountOptions { source, is_shared: true, context };
-    let mount = move || -> anyhow::Result<(Mount, Running)> {
+    let mount = move || -> anyhow::Result<(Mount, Running, Choice)> {
+        let choice = choose(mode, Shape::of(index.view()));
+        let mut wanted = Wanted::default();
+        if choice.served == Served::Packed {
+            wanted.capabilities = wanted.capabilities.with(Capabilities::NO_OPENS);
+        }
         let attached = attach(&point, &options, Method::Auto, DeadMount::Clean, MOUNT_DEADLINE)?;
-        let session = Session::negotiate(attached.device, &Wanted::default(), MOUNT_DEADLINE)?;
+        let session = Session::negotiate(attached.device, &wanted, MOUNT_DEADLINE)?;
         if let Some(device) = attached.mount.device()
             && let Err(error) = read_ahead::set(device, KERNEL_READ_AHEAD_KIB)
         {
             tracing::warn!(error = %error, "kernel read-ahead stays small");
         }
-        Ok((attached.mount, session.run(threads, Arc::new(file_system))?))
+        let choice = choice.with_kernel(session.negotiated().capabilities.has(Capabilities::NO_OPENS));
+        let file_system = DatasetFs::new(index, ownership, reader, choice.served, AHEAD_LIMIT_BYTES);
+        Ok((attached.mount, session.run(threads, Arc::new(file_system))?, choice))
     };
     tokio::task::spawn_blocking(mount).await?
 }

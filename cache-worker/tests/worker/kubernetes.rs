@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millrace_api::dataset::credentials as names;
 use millrace_api::ids::VersionId;
-use millrace_api::mount::{Announce, MountSettings, Pod};
+use millrace_api::mount::{Announce, MountMode, MountSettings, Pod};
 use millrace_control::proto;
 use millrace_control::proto::make_index_progress::Step;
 use millrace_s3_server::auth::{Access, Credentials};
@@ -65,6 +65,7 @@ async fn nodes_are_told_how_to_mount_once_it_is_said_and_after_a_restart() {
         gid: 100,
         file_mode: 0o440,
         dir_mode: 0o550,
+        mode: MountMode::Packed,
     };
     let said = proto::MountSettings::from(&settings);
     use_versions(worker, version, Some(said.clone())).await.unwrap();

@@ -111,6 +111,7 @@ impl Plan {
         args.flag("--gid", mount.gid.to_string());
         args.flag("--file-mode", format!("{:04o}", mount.file_mode.bits()));
         args.flag("--dir-mode", format!("{:04o}", mount.dir_mode.bits()));
+        args.flag("--mode", mount.mode.name());
         args.flag("--admin-address", "127.0.0.1:0");
         args.flag("--addresses-file", folder.mount_addresses_file());
         args.flag("--log", &self.log_filter);

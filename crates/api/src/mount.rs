@@ -1,5 +1,6 @@
 //! How is a dataset to be mounted, and who has it mounted?
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::VersionId;
@@ -34,6 +35,64 @@ pub struct MountSettings {
     pub file_mode: u16,
     /// Permissions of directories, within [`MODE_BITS`].
     pub dir_mode: u16,
+    /// How the kernel is served.
+    pub mode: MountMode,
+}
+
+/// How the kernel is served: by the index of each version, or as the user says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[expect(
+    missing_docs,
+    reason = "a comment would make each variant a schema of its own; the comment of the Dataset's field has them"
+)]
+pub enum MountMode {
+    #[default]
+    Auto,
+    Files,
+    Packed,
+}
+
+/// A text that is no mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("is no mount mode: give Auto, Files or Packed")]
+pub struct ParseMountMode;
+
+impl std::str::FromStr for MountMode {
+    type Err = ParseMountMode;
+
+    fn from_str(text: &str) -> Result<Self, ParseMountMode> {
+        let is_named = |mode: &Self| mode.name() == text;
+        [Self::Auto, Self::Files, Self::Packed].into_iter().find(is_named).ok_or(ParseMountMode)
+    }
+}
+
+impl MountMode {
+    /// Its name in a Dataset and on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "Auto",
+            Self::Files => "Files",
+            Self::Packed => "Packed",
+        }
+    }
+
+    /// Its number on both ports.
+    pub fn to_wire(self) -> u8 {
+        match self {
+            Self::Auto => 0,
+            Self::Files => 1,
+            Self::Packed => 2,
+        }
+    }
+
+    /// The mode with this number. One of a newer build is `Auto`: it decides speed, and nothing else.
+    pub fn from_wire(number: u8) -> Self {
+        match number {
+            1 => Self::Files,
+            2 => Self::Packed,
+            _ => Self::Auto,
+        }
+    }
 }
 
 /// What a mount process shows, and to whom; sent to every worker.

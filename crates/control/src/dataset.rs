@@ -1,6 +1,7 @@
 //! How does what a Dataset wants go over the control port?
 
-use millrace_api::dataset::spec::{Addressing, DatasetSpec, Mount, Source};
+use millrace_api::dataset::mount::Mount;
+use millrace_api::dataset::spec::{Addressing, DatasetSpec, Source};
 
 use crate::proto;
 
@@ -40,6 +41,7 @@ pub fn mount_settings(mount: &Mount, version: &str) -> proto::MountSettings {
         gid: mount.gid,
         file_mode: mount.file_mode.bits().into(),
         dir_mode: mount.dir_mode.bits().into(),
+        mode: mount.mode.to_wire().into(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! How do mount settings and announcements go over the control port?
 
 use millrace_api::ids::VersionId;
-use millrace_api::mount::{MODE_BITS, MountSettings, Pod};
+use millrace_api::mount::{MODE_BITS, MountMode, MountSettings, Pod};
 
 use crate::proto;
 
@@ -35,9 +35,9 @@ pub enum ParseMountSettings {
 
 impl From<&MountSettings> for proto::MountSettings {
     fn from(settings: &MountSettings) -> Self {
-        let MountSettings { version, node_cache_quota_bytes, uid, gid, file_mode, dir_mode } = *settings;
-        let (file_mode, dir_mode) = (file_mode.into(), dir_mode.into());
-        Self { version: version.to_string(), node_cache_quota_bytes, uid, gid, file_mode, dir_mode }
+        let MountSettings { version, node_cache_quota_bytes, uid, gid, file_mode, dir_mode, mode } = *settings;
+        let (file_mode, dir_mode, mode) = (file_mode.into(), dir_mode.into(), mode.to_wire().into());
+        Self { version: version.to_string(), node_cache_quota_bytes, uid, gid, file_mode, dir_mode, mode }
     }
 }
 
@@ -47,7 +47,7 @@ impl proto::MountSettings {
     /// # Errors
     /// Where there is no version, or a value is out of range.
     pub fn parse(&self, first: Option<VersionId>) -> Result<MountSettings, ParseMountSettings> {
-        let Self { version, node_cache_quota_bytes, uid, gid, file_mode, dir_mode } = self;
+        let Self { version, node_cache_quota_bytes, uid, gid, file_mode, dir_mode, mode: mount_mode } = self;
         let version = if version.is_empty() {
             first.ok_or(ParseMountSettings::NoVersion)?
         } else {
@@ -60,6 +60,7 @@ impl proto::MountSettings {
             gid: *gid,
             file_mode: mode("file_mode", *file_mode, DEFAULT_FILE_MODE)?,
             dir_mode: mode("dir_mode", *dir_mode, DEFAULT_DIR_MODE)?,
+            mode: u8::try_from(*mount_mode).map(MountMode::from_wire).unwrap_or_default(),
         })
     }
 }
@@ -86,7 +87,8 @@ mod tests {
     fn settings() -> MountSettings {
         let version = VersionId([0xA1; 16]);
         let (file_mode, dir_mode) = (0o440, 0o550);
-        MountSettings { version, node_cache_quota_bytes: 1 << 40, uid: 1000, gid: 100, file_mode, dir_mode }
+        let mode = MountMode::Packed;
+        MountSettings { version, node_cache_quota_bytes: 1 << 40, uid: 1000, gid: 100, file_mode, dir_mode, mode }
     }
 
     #[test]

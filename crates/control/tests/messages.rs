@@ -79,6 +79,7 @@ fn use_versions() -> UseVersionsRequest {
         gid: 100,
         file_mode: 0o444,
         dir_mode: 0o555,
+        mode: 2,
     };
     UseVersionsRequest { versions: vec!["00ff".into()], sources: Vec::new(), mount: Some(mount) }
 }

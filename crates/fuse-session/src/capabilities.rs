@@ -49,6 +49,9 @@ impl Capabilities {
         .with(Self::HAS_EXPIRE_ONLY)
         .with(Self::HAS_RESEND);
 
+    /// Files and directories are never opened or released, once OPEN and OPENDIR were answered with ENOSYS.
+    pub const NO_OPENS: Self = Self::NO_OPEN_SUPPORT.with(Self::NO_OPENDIR_SUPPORT);
+
     /// Gives this set and the other one together.
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -8,7 +8,7 @@ use clap::Args;
 use millrace_api::dataset::sizes::ByteSize;
 use millrace_api::ids::{ParseId, VersionId};
 use millrace_api::keys::Key;
-use millrace_api::mount::MAX_SUBDOMAIN_BYTES;
+use millrace_api::mount::{MAX_SUBDOMAIN_BYTES, MountMode};
 use millrace_api::placement::Membership;
 use millrace_daemon::files::{ReadKey, read_key};
 use millrace_daemon::logging::LogArgs;
@@ -72,6 +72,9 @@ pub struct MountArgs {
     /// Permissions of folders, octal.
     #[arg(long, default_value = "0555", value_parser = parse_mode)]
     pub dir_mode: u16,
+    /// How the kernel is served: Auto, Files or Packed, as in a Dataset's `spec.mount.mode`.
+    #[arg(long, env = "MILLRACE_MOUNT_MODE", value_name = "MODE", default_value = "Auto")]
+    pub mode: MountMode,
     /// SELinux context of all files, where the kernel has SELinux.
     #[arg(long, value_name = "CONTEXT")]
     pub selinux_context: Option<String>,
@@ -174,6 +177,8 @@ pub struct Config {
     pub node_store: Option<NodeStore>,
     /// Owner and permissions of everything.
     pub ownership: Ownership,
+    /// How the kernel is served.
+    pub mode: MountMode,
     /// SELinux context of all files.
     pub selinux_context: Option<String>,
     /// Whether to stop at the end of standard input.
@@ -219,6 +224,7 @@ impl Config {
                 file_mode: args.file_mode,
                 dir_mode: args.dir_mode,
             },
+            mode: args.mode,
             selinux_context: args.selinux_context.clone(),
             ends_with_stdin: args.end_with_stdin,
             read_deadline: Duration::from_secs(args.read_deadline_seconds),

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use millrace_api::block::LARGE_OBJECT_BYTES;
+use millrace_api::index::FileIndex;
 use millrace_fuse_session::{
     Attr, Caller, DirBuffer, DirPlusBuffer, Entry, Errno, FileHandle, Filesystem, Lookup, NodeId, OpenMode,
     Opened, OpenedDir, ReadReply, ReadRequest, Statfs,
@@ -14,6 +15,8 @@ use millrace_fuse_session::{
 use millrace_store::index_file::IndexFile;
 use parking_lot::Mutex;
 
+use super::followed::Followed;
+use super::mode::Served;
 use super::tree::{Ownership, Tree, XATTRS};
 use crate::reads::{Located, ReadAhead, Reader};
 
@@ -34,11 +37,14 @@ pub struct DatasetFs {
     index: Arc<IndexFile>,
     ownership: Ownership,
     reader: Arc<Reader>,
+    served: Served,
     /// Largest read-ahead window of one open file, bytes.
     ahead_limit_bytes: u64,
     /// Open large files; bounded by the kernel's limit on open files.
     handles: Mutex<HashMap<u64, Arc<OpenFile>>>,
     next_handle: AtomicU64,
+    /// Large files that are read without being opened.
+    followed: Followed<OpenFile>,
 }
 
 /// A large file that is open.
@@ -54,20 +60,37 @@ impl DatasetFs {
         index: Arc<IndexFile>,
         ownership: Ownership,
         reader: Arc<Reader>,
+        served: Served,
         ahead_limit_bytes: u64,
     ) -> Self {
         Self {
             index,
             ownership,
             reader,
+            served,
             ahead_limit_bytes,
             handles: Mutex::default(),
             next_handle: AtomicU64::new(1),
+            followed: Followed::default(),
         }
     }
 
     fn tree(&self) -> Tree<'_> {
         Tree::new(self.index.view(), self.ownership)
+    }
+
+    /// What is known of a large file that nobody opened; `None` for small files.
+    fn follow(&self, file: FileIndex) -> Option<Arc<OpenFile>> {
+        let size = self.index.view().file(file)?.size;
+        if size < LARGE_OBJECT_BYTES {
+            return None;
+        }
+        self.followed.get(file.0, || self.start(file))
+    }
+
+    fn start(&self, file: FileIndex) -> Option<OpenFile> {
+        let located = self.reader.locate(file)?;
+        Some(OpenFile { located, ahead: Mutex::new(ReadAhead::new(self.ahead_limit_bytes)) })
     }
 }
 
@@ -89,6 +112,11 @@ impl Filesystem for DatasetFs {
     }
 
     fn open(&self, _caller: &Caller, node: NodeId, flags: u32) -> Result<Opened, Errno> {
+        if self.served == Served::Packed {
+            // The kernel never asks again, for no file of this mount. It refuses to open for writing by itself, since the
+            // mount is read-only.
+            return Err(Errno::NOSYS);
+        }
         let tree = self.tree();
         let file = tree.file(node.0)?;
         if flags & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32 {
@@ -100,22 +128,21 @@ impl Filesystem for DatasetFs {
             return Ok(Opened { fh: NO_HANDLE, mode });
         }
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        let located = self.reader.locate(file).ok_or(Errno::STALE)?;
-        let ahead = Mutex::new(ReadAhead::new(self.ahead_limit_bytes));
-        self.handles.lock().insert(handle, Arc::new(OpenFile { located, ahead }));
+        let started = self.start(file).ok_or(Errno::STALE)?;
+        self.handles.lock().insert(handle, Arc::new(started));
         Ok(Opened { fh: FileHandle(handle), mode })
     }
 
     fn read(&self, _caller: &Caller, request: ReadRequest, reply: ReadReply) {
-        let open_file = match request.fh {
-            NO_HANDLE => None,
-            FileHandle(handle) => self.handles.lock().get(&handle).cloned(),
+        let file = self.tree().file(request.node.0);
+        let open_file = match (request.fh, self.served) {
+            (NO_HANDLE, Served::Files) => None,
+            (NO_HANDLE, Served::Packed) => file.ok().and_then(|file| self.follow(file)),
+            (FileHandle(handle), _) => self.handles.lock().get(&handle).cloned(),
         };
         let located = match &open_file {
             Some(open_file) => Ok(open_file.located),
-            None => {
-                self.tree().file(request.node.0).and_then(|file| self.reader.locate(file).ok_or(Errno::STALE))
-            }
+            None => file.and_then(|file| self.reader.locate(file).ok_or(Errno::STALE)),
         };
         let ahead = open_file.as_ref().map(|open_file| &open_file.ahead);
         match located {
@@ -133,6 +160,9 @@ impl Filesystem for DatasetFs {
     }
 
     fn opendir(&self, _caller: &Caller, node: NodeId) -> Result<OpenedDir, Errno> {
+        if self.served == Served::Packed {
+            return Err(Errno::NOSYS);
+        }
         self.tree().dir(node.0)?;
         Ok(OpenedDir { fh: NO_HANDLE, is_cacheable: true })
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use millrace_api::ids::VersionId;
-use millrace_api::mount::MountSettings;
+use millrace_api::mount::{MountMode, MountSettings};
 use sha2::{Digest, Sha256};
 
 use crate::dataset_fs::Ownership;
@@ -32,6 +32,8 @@ pub struct MountPlan {
     pub ownership: Ownership,
     /// Most bytes of the Dataset that this node keeps, as its owner wishes.
     pub cache_quota_bytes: u64,
+    /// How the kernel is served.
+    pub mode: MountMode,
 }
 
 impl MountPlan {
@@ -43,7 +45,7 @@ impl MountPlan {
         context: Option<String>,
         settings: &MountSettings,
     ) -> Self {
-        let MountSettings { version, node_cache_quota_bytes, uid: owner, gid, file_mode, dir_mode } =
+        let MountSettings { version, node_cache_quota_bytes, uid: owner, gid, file_mode, dir_mode, mode } =
             *settings;
         Self {
             key: MountKey { uid, version, context },
@@ -51,6 +53,7 @@ impl MountPlan {
             workers,
             ownership: Ownership { uid: owner, gid, file_mode, dir_mode },
             cache_quota_bytes: node_cache_quota_bytes,
+            mode,
         }
     }
 }

@@ -54,7 +54,7 @@ pub struct Process {
 impl Launch {
     /// The arguments of the mount process for `plan`.
     fn arguments(&self, plan: &MountPlan, quota_bytes: u64) -> Vec<OsString> {
-        let MountPlan { key, dataset, workers, ownership, cache_quota_bytes: _ } = plan;
+        let MountPlan { key, dataset, workers, ownership, cache_quota_bytes: _, mode } = plan;
         let (process, cache) = (self.folders.process(key), self.folders.dataset_cache(&key.uid));
         let format = match self.log.log_format {
             LogFormat::Text => "text",
@@ -74,6 +74,7 @@ impl Launch {
             ("--gid", ownership.gid.to_string().into()),
             ("--file-mode", format!("{:04o}", ownership.file_mode).into()),
             ("--dir-mode", format!("{:04o}", ownership.dir_mode).into()),
+            ("--mode", mode.name().into()),
             ("--node-name", self.node.clone().into()),
             ("--pods-file", path(process.join(PODS_FILE))),
             ("--addresses-file", path(process.join(ADDRESSES_FILE))),

@@ -233,7 +233,7 @@ impl Drop for Lease {
 #[cfg(test)]
 mod tests {
     use millrace_api::ids::VersionId;
-    use millrace_api::mount::MountSettings;
+    use millrace_api::mount::{MountMode, MountSettings};
 
     use super::*;
 
@@ -245,6 +245,7 @@ mod tests {
             gid: 0,
             file_mode: 0o444,
             dir_mode: 0o555,
+            mode: MountMode::Auto,
         };
         let plan = MountPlan::new("u".into(), "ns/d".into(), "w:1".into(), None, &settings);
         Arc::new(Slot::new(plan, folder.join("pods.json")))

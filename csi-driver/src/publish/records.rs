@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use millrace_api::mount::Pod;
+use millrace_api::mount::{MountMode, Pod};
 use millrace_daemon::files::write_atomically;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,8 @@ struct RecordFile {
     owner: (u32, u32),
     modes: (u16, u16),
     cache_quota_bytes: u64,
+    #[serde(default)]
+    mode: MountMode,
     pod: Option<Pod>,
 }
 
@@ -109,6 +111,7 @@ impl Records {
             workers,
             ownership,
             cache_quota_bytes,
+            mode,
         } = plan;
         let path = self.path(&target);
         let content = RecordFile {
@@ -123,6 +126,7 @@ impl Records {
             owner: (ownership.uid, ownership.gid),
             modes: (ownership.file_mode, ownership.dir_mode),
             cache_quota_bytes,
+            mode,
             pod,
         };
         write_atomically(&path, &serde_json::to_vec(&content)?)?;
@@ -171,7 +175,7 @@ fn read(path: &Path, boot_id: &str) -> Result<Record, String> {
     let ownership = Ownership { uid: owner.0, gid: owner.1, file_mode: modes.0, dir_mode: modes.1 };
     let (key, cache_quota_bytes, pod) =
         (MountKey { uid, version, context }, file.cache_quota_bytes, file.pod);
-    let plan = MountPlan { key, dataset, workers, ownership, cache_quota_bytes };
+    let plan = MountPlan { key, dataset, workers, ownership, cache_quota_bytes, mode: file.mode };
     Ok(Record { target, volume_id, plan, pod })
 }
 
@@ -193,7 +197,8 @@ mod tests {
         let key = MountKey { uid: "u".into(), version: VersionId([3; 16]), context: Some("a:b:c:s0".into()) };
         let ownership = Ownership { uid: 1, gid: 2, file_mode: 0o440, dir_mode: 0o550 };
         let (dataset, workers) = ("ns/d".into(), "w:1".into());
-        let plan = MountPlan { key, dataset, workers, ownership, cache_quota_bytes: 7 };
+        let mode = MountMode::Packed;
+        let plan = MountPlan { key, dataset, workers, ownership, cache_quota_bytes: 7, mode };
         let pod = Some(Pod { namespace: "ns".into(), name: "p".into(), uid: "pu".into() });
         Record { target: target.into(), volume_id: "v".into(), plan, pod }
     }

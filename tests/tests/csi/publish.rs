@@ -225,6 +225,7 @@ fn owner_and_permissions_are_as_the_workers_say() {
         gid: 100,
         file_mode: 0o440,
         dir_mode: 0o550,
+        mode: 0,
     };
     set_mount(&cluster, mount);
     let target = driver.published(&Volume::of(&cluster, "uid-1"), "p");

@@ -8,6 +8,7 @@ mod moving;
 mod once;
 mod origin;
 mod outage;
+mod packed;
 mod processes;
 mod programs;
 mod reading;

@@ -9,6 +9,7 @@ pub mod crd;
 pub mod credentials;
 pub mod globs;
 pub mod manifest;
+pub mod mount;
 pub mod rules;
 pub mod schema;
 pub mod sizes;

@@ -4,8 +4,9 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::mount::Mount;
 use super::rules;
-use super::sizes::{BlockSizeName, ByteSize, Mode};
+use super::sizes::{BlockSizeName, ByteSize};
 use super::status::DatasetStatus;
 use super::template::{TierVolume, WorkerTemplate};
 use crate::block::BlockSize;
@@ -333,43 +334,6 @@ pub enum WarmUpWhen {
     Never,
 }
 
-/// How the files look in the mount, and what each node keeps.
-#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Mount {
-    /// What each node keeps of what its pods read. A change counts from the next mount on.
-    #[serde(default)]
-    pub node_cache: NodeCache,
-
-    /// Owner of all files and folders, 0 to 4294967294. Default: 0. A change counts from the next mount on, as for the next three.
-    #[serde(default)]
-    #[schemars(range(min = 0, max = 4_294_967_294u32), extend("format" = "int64"))]
-    pub uid: u32,
-
-    /// Group of all files and folders, 0 to 4294967294. Default: 0.
-    #[serde(default)]
-    #[schemars(range(min = 0, max = 4_294_967_294u32), extend("format" = "int64"))]
-    pub gid: u32,
-
-    /// Permissions of files, octal, in quotes. Default: `"0444"`. Writing fails whatever they say.
-    #[serde(default = "Mount::default_file_mode")]
-    #[x_kube(validation = rules::mode_is_octal())]
-    pub file_mode: Mode,
-
-    /// Permissions of folders, octal, in quotes. Default: `"0555"`.
-    #[serde(default = "Mount::default_dir_mode")]
-    #[x_kube(validation = rules::mode_is_octal())]
-    pub dir_mode: Mode,
-}
-
-/// What each node keeps of what its pods read.
-#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NodeCache {
-    /// Most bytes on the node's disk, for this dataset: a size such as `50Gi`, at least one block; `0` keeps nothing. Default: 10Gi.
-    #[serde(default = "NodeCache::default_quota")]
-    pub quota: ByteSize,
-}
-
 impl Credentials {
     /// Whether none is named, so that the SDK's chain is asked.
     pub fn is_chain(&self) -> bool {
@@ -453,40 +417,6 @@ impl Default for WarmUp {
     }
 }
 
-impl NodeCache {
-    fn default_quota() -> ByteSize {
-        default_size("10Gi")
-    }
-}
-
-impl Default for NodeCache {
-    fn default() -> Self {
-        Self { quota: Self::default_quota() }
-    }
-}
-
-impl Mount {
-    fn default_file_mode() -> Mode {
-        Mode::new(0o444)
-    }
-
-    fn default_dir_mode() -> Mode {
-        Mode::new(0o555)
-    }
-}
-
-impl Default for Mount {
-    fn default() -> Self {
-        Self {
-            node_cache: NodeCache::default(),
-            uid: 0,
-            gid: 0,
-            file_mode: Self::default_file_mode(),
-            dir_mode: Self::default_dir_mode(),
-        }
-    }
-}
-
-fn default_size(text: &str) -> ByteSize {
+pub(super) fn default_size(text: &str) -> ByteSize {
     text.parse().expect("defaults are sizes, as a test shows")
 }

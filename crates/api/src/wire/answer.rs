@@ -8,7 +8,7 @@
 //! | membership | epoch `u64`, count `u16`, then per worker: name (`u16` length), address (`u16` length), weight `u32` |
 //! | index part | total length of the index `u64`, offset `u64`, payload length `u32`, 0 `u32` |
 //! | pong | epoch `u64` |
-//! | mount settings | version 16, node cache quota `u64`, uid `u32`, gid `u32`, file mode `u16`, dir mode `u16` |
+//! | mount settings | version 16, node cache quota `u64`, uid `u32`, gid `u32`, file mode `u16`, dir mode `u16`, mount mode `u8` (0 `Auto`, 1 `Files`, 2 `Packed`; may be missing) |
 //!
 //! The chunks of a data frame are consecutive; all but the last are 64 KiB long, and the last is shorter only where it
 //! ends its object. `epoch` is that of the worker's membership; a client with an older one asks for it.

@@ -4,17 +4,18 @@ use super::bytes::{DecodeFrame, Reader, put_text};
 use crate::ids::VersionId;
 use crate::mount::{
     Announce, MAX_LISTED_PODS, MAX_NAMESPACE_BYTES, MAX_POD_UID_BYTES, MAX_SUBDOMAIN_BYTES, MODE_BITS,
-    MountSettings, Pod,
+    MountMode, MountSettings, Pod,
 };
 
 pub(super) fn put_settings(out: &mut Vec<u8>, settings: &MountSettings) {
-    let MountSettings { version, node_cache_quota_bytes, uid, gid, file_mode, dir_mode } = settings;
+    let MountSettings { version, node_cache_quota_bytes, uid, gid, file_mode, dir_mode, mode } = settings;
     out.extend_from_slice(&version.0);
     out.extend_from_slice(&node_cache_quota_bytes.to_le_bytes());
     out.extend_from_slice(&uid.to_le_bytes());
     out.extend_from_slice(&gid.to_le_bytes());
     out.extend_from_slice(&file_mode.to_le_bytes());
     out.extend_from_slice(&dir_mode.to_le_bytes());
+    out.push(mode.to_wire());
 }
 
 pub(super) fn take_settings(reader: &mut Reader<'_>) -> Result<MountSettings, DecodeFrame> {
@@ -25,6 +26,8 @@ pub(super) fn take_settings(reader: &mut Reader<'_>) -> Result<MountSettings, De
         gid: reader.u32("gid")?,
         file_mode: reader.u16("file mode")?,
         dir_mode: reader.u16("dir mode")?,
+        // The first builds end here.
+        mode: if reader.is_empty() { MountMode::Auto } else { MountMode::from_wire(reader.u8("mode")?) },
     };
     for (field, mode) in [("file mode", settings.file_mode), ("dir mode", settings.dir_mode)] {
         if mode & !MODE_BITS != 0 {

@@ -8,7 +8,7 @@ use super::*;
 use crate::crc::crc32c;
 use crate::ids::{ContentId, VersionId};
 use crate::keys::KEY_BYTES;
-use crate::mount::{Announce, MAX_LISTED_PODS, MountSettings, Pod};
+use crate::mount::{Announce, MAX_LISTED_PODS, MountMode, MountSettings, Pod};
 use crate::placement::{Membership, Worker};
 
 fn hex(bytes: &[u8]) -> String {
@@ -87,6 +87,7 @@ fn mount_settings() -> Answer {
         gid: 100,
         file_mode: 0o444,
         dir_mode: 0o555,
+        mode: MountMode::Packed,
     })
 }
 

@@ -31,7 +31,8 @@ async fn vacant() -> SocketAddr {
 
 fn settings(version: VersionId) -> MountSettings {
     let (file_mode, dir_mode) = (0o440, 0o550);
-    MountSettings { version, node_cache_quota_bytes: 7 << 30, uid: 10, gid: 20, file_mode, dir_mode }
+    let mode = millrace_api::mount::MountMode::Files;
+    MountSettings { version, node_cache_quota_bytes: 7 << 30, uid: 10, gid: 20, file_mode, dir_mode, mode }
 }
 
 fn announce(pods: usize) -> Announce {

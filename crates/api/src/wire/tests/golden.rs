@@ -113,7 +113,7 @@ fn golden_answers() {
     assert_eq!(
         golden(mount_settings()),
         format!(
-            "28000000868000000501000000000000{}000000800c000000e80300006400000024016d01",
+            "29000000868000000501000000000000{}000000800c000000e80300006400000024016d0102",
             "d5".repeat(16)
         )
     );
@@ -128,4 +128,24 @@ fn golden_answers() {
         pinned(frame(|out| part.encode(0x0105, out))),
         "58000000848000000501000000000000640000000000000028000000000000003c00000000000000"
     );
+}
+
+#[test]
+fn mount_settings_without_a_mode_are_those_of_the_first_builds() {
+    let mut bytes = frame(|out| mount_settings().encode(5, out));
+    // One byte less before the CRC, as they sent it.
+    bytes.truncate(bytes.len() - 1);
+    bytes[0] -= 1;
+    seal(&mut bytes);
+    let (header, body) = parts(&bytes);
+    let Ok(Answer::MountSettings(settings)) = Answer::decode(&header, body) else { panic!() };
+    assert_eq!((settings.dir_mode, settings.mode), (0o555, MountMode::Auto));
+    // One of a build to come.
+    let mut bytes = frame(|out| mount_settings().encode(5, out));
+    let at = bytes.len() - CRC_BYTES - 1;
+    bytes[at] = 77;
+    seal(&mut bytes);
+    let (header, body) = parts(&bytes);
+    let Ok(Answer::MountSettings(settings)) = Answer::decode(&header, body) else { panic!() };
+    assert_eq!(settings.mode, MountMode::Auto);
 }
