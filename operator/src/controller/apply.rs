@@ -123,7 +123,7 @@ impl Writer {
         self.may_write()?;
         let api = self.api(wanted);
         let step = "apply";
-        self.forget_creation(&api, wanted, observed).await?;
+        self.hand_over_creation(&api, wanted, observed).await?;
         let mut object = wanted.object.clone();
         // With it, a server that meanwhile has another object of this name refuses.
         if let Some(uid) = observed.pointer("/metadata/uid") {
@@ -144,9 +144,9 @@ impl Writer {
         }
     }
 
-    /// Fields set at creation belong to the creation, and would stay when they are applied no longer. One reset makes them
-    /// nobody's; the apply that follows takes those that are still wanted.
-    async fn forget_creation(
+    /// Fields set at creation belong to the creation, and would stay when they are applied no longer. Handed over once to what
+    /// is applied, they go with the next apply that is without them.
+    async fn hand_over_creation(
         &self,
         api: &Api<DynamicObject>,
         wanted: &Wanted,
@@ -161,13 +161,20 @@ impl Writer {
         if !managers.is_some_and(|managers| managers.iter().any(is_creation)) {
             return Ok(());
         }
-        // Other managers' entries stay.
-        let kept: Vec<&Value> = managers.into_iter().flatten().filter(|entry| !is_creation(entry)).collect();
-        let kept = if kept.is_empty() { json!([{}]) } else { json!(kept) };
+        let is_applied = |entry: &Value| entry["manager"] == names::MANAGER && entry["operation"] == "Apply";
+        let has_applied = managers.is_some_and(|managers| managers.iter().any(is_applied));
+        let mut entries = managers.cloned().unwrap_or_default();
+        if has_applied {
+            // Two entries of one manager and operation cannot be.
+            entries.retain(|entry| !is_creation(entry));
+        }
+        for entry in entries.iter_mut().filter(|entry| is_creation(entry)) {
+            entry["operation"] = "Apply".into();
+        }
         let patch = json!({"metadata": {
             "uid": observed.pointer("/metadata/uid"),
             "resourceVersion": observed.pointer("/metadata/resourceVersion"),
-            "managedFields": kept,
+            "managedFields": entries,
         }});
         let params = PatchParams { field_manager: Some(names::MANAGER.to_owned()), ..PatchParams::default() };
         api.patch(&wanted.name, &params, &Patch::Merge(&patch))
