@@ -13,6 +13,9 @@ pub const MINOR: u32 = 45;
 pub const OLDEST_MINOR: u32 = 31;
 /// Bit of a request's id that marks a request sent again after `NOTIFY_RESEND`.
 pub const UNIQUE_RESEND: u64 = 1 << 63;
+/// File systems below one another that a file given to the kernel may be on: 1 is a plain one. With 2 it could lie on an
+/// overlayfs, but then no overlayfs could be laid over our mount, as the kernel stacks no more than two.
+pub const STACK_DEPTH: u32 = 1;
 /// The longest name the kernel takes in a directory entry (`FUSE_NAME_MAX`).
 pub const NAME_MAX: usize = 1024;
 
@@ -101,6 +104,7 @@ pub mod open {
     pub const CACHE_DIR: u32 = 1 << 3;
     pub const NO_FLUSH: u32 = 1 << 5;
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+    pub const PASSTHROUGH: u32 = 1 << 7;
 }
 
 /// Codes of notifications, in the error field of their header.

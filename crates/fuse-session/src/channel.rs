@@ -78,19 +78,21 @@ impl Channel {
         written.map(drop)
     }
 
-    /// Sends an answer, and counts it when the kernel does not want it: there is nobody left to tell.
-    pub fn answer(&self, unique: u64, error: Option<Errno>, pieces: &[&[u8]]) {
+    /// Sends an answer, and counts it when the kernel does not want it: there is nobody left to tell. Gives whether the
+    /// kernel took it.
+    pub fn answer(&self, unique: u64, error: Option<Errno>, pieces: &[&[u8]]) -> bool {
         let code = error.map_or(0, |errno| -errno.raw_os_error());
         if let Some(errno) = error {
             self.metrics.error(errno);
         }
         match self.send(unique, code, pieces) {
-            Ok(()) => {}
+            Ok(()) => return true,
             Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED | Errno::PERM) => count(&self.metrics.late),
             Err(errno) => {
                 count(&self.metrics.refused);
                 tracing::warn!(unique, code, error = %errno, "kernel refused an answer");
             }
         }
+        false
     }
 }

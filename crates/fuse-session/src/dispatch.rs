@@ -11,7 +11,7 @@ use crate::directory::{DirBuffer, DirPlusBuffer};
 use crate::filesystem::{Filesystem, ReadRequest};
 use crate::metrics::count;
 use crate::node::NodeId;
-use crate::reply::{Pending, ReadReply};
+use crate::reply::{OpenReply, Pending, ReadReply};
 use crate::request::{Caller, Change, Operation, ParseError, Query, Request, Silent, parse};
 
 /// What follows from a message for the thread that took it.
@@ -113,7 +113,7 @@ fn serve_query<F: Filesystem>(
             pending.value(attr.map(|(attr, ttl)| attr.reply(ttl)));
         }
         Query::Open { flags } => {
-            pending.value(file_system.open(caller, node, flags).map(|opened| opened.reply()));
+            file_system.open_with(caller, node, flags, OpenReply::new(pending));
         }
         Query::Read { fh, offset, size, flags } => {
             let read = ReadRequest { node, fh, offset, size, flags };

@@ -5,9 +5,10 @@ use std::time::{Duration, SystemTime};
 use rustix::io::Errno;
 
 use crate::abi;
+use crate::backing::BackingId;
 use crate::directory::{DirBuffer, DirPlusBuffer};
 use crate::node::{Attr, Entry, FileHandle, Lookup, NodeId, Statfs};
-use crate::reply::ReadReply;
+use crate::reply::{OpenReply, ReadReply};
 use crate::request::Caller;
 
 /// How the kernel treats the content of an open file. All opens of a file must agree while it is open.
@@ -20,6 +21,8 @@ pub enum OpenMode {
     },
     /// Every read and write is a request.
     Direct,
+    /// The kernel reads and writes the file behind this id itself; no READ comes. All opens of a node must give the same id.
+    Passthrough(BackingId),
 }
 
 /// Answer to OPEN and CREATE.
@@ -34,13 +37,13 @@ pub struct Opened {
 impl Opened {
     pub(crate) fn reply(&self) -> abi::OpenOut {
         // Nothing is flushed on close: FLUSH would cost a round trip only to be told ENOSYS.
-        let flags = abi::open::NO_FLUSH
-            | match self.mode {
-                OpenMode::Cached { keep: true } => abi::open::KEEP_CACHE,
-                OpenMode::Cached { keep: false } => 0,
-                OpenMode::Direct => abi::open::DIRECT_IO | abi::open::PARALLEL_DIRECT_WRITES,
-            };
-        abi::OpenOut { fh: self.fh.0, open_flags: flags, backing_id: 0 }
+        let (flags, backing_id) = match self.mode {
+            OpenMode::Cached { keep: true } => (abi::open::KEEP_CACHE, 0),
+            OpenMode::Cached { keep: false } => (0, 0),
+            OpenMode::Direct => (abi::open::DIRECT_IO | abi::open::PARALLEL_DIRECT_WRITES, 0),
+            OpenMode::Passthrough(BackingId(id)) => (abi::open::PASSTHROUGH, id),
+        };
+        abi::OpenOut { fh: self.fh.0, open_flags: flags | abi::open::NO_FLUSH, backing_id }
     }
 }
 
@@ -138,6 +141,19 @@ pub trait Filesystem: Send + Sync + 'static {
     /// # Errors
     /// Any; ENOSYS under `Capabilities::NO_OPEN_SUPPORT` ends OPEN and RELEASE for the whole connection.
     fn open(&self, caller: &Caller, node: NodeId, flags: u32) -> Result<Opened, Errno>;
+
+    /// Opens a file like [`Filesystem::open`], which the default calls; the answer is given through `reply`, now or later,
+    /// from any thread. Where the kernel does not take it, nothing is open and no release comes.
+    fn open_with(&self, caller: &Caller, node: NodeId, flags: u32, reply: OpenReply) {
+        match self.open(caller, node, flags) {
+            Ok(opened) => {
+                if !reply.opened(opened) {
+                    self.release(node, opened.fh);
+                }
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
 
     /// Reads; the answer is given through `reply`, now or later, from any thread.
     fn read(&self, caller: &Caller, request: ReadRequest, reply: ReadReply);

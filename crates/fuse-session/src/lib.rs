@@ -5,6 +5,7 @@
 //! of datasets and makes no mount syscall. The protocol's structs stay inside.
 
 mod abi;
+mod backing;
 mod capabilities;
 mod channel;
 mod directory;
@@ -17,11 +18,14 @@ mod negotiate;
 mod node;
 mod notify;
 mod opcode;
+mod open_record;
+mod open_table;
 mod reply;
 mod request;
 mod serve;
 mod session;
 
+pub use backing::{Backing, BackingId};
 pub use capabilities::Capabilities;
 pub use directory::{DirBuffer, DirPlusBuffer};
 pub use filesystem::{Filesystem, OpenMode, Opened, OpenedDir, ReadRequest, SetAttr, SetTime};
@@ -31,7 +35,8 @@ pub use negotiate::{Negotiated, Readdirplus, UnsupportedKernel, Wanted};
 pub use node::{Attr, Entry, FileHandle, Kind, Lookup, NodeId, Statfs};
 pub use notify::{Notifier, NotifyError};
 pub use opcode::Opcode;
-pub use reply::ReadReply;
+pub use open_table::{Counts, Held, Idle, NotOpened, OpenTable, OpenTableError};
+pub use reply::{OpenReply, ReadReply};
 pub use request::{Caller, ParseError};
 /// Error numbers as the file system gives them.
 pub use rustix::io::Errno;

@@ -145,6 +145,7 @@ pub(crate) fn answer(init: &InitIn, wanted: &Wanted) -> Result<InitAnswer, Unsup
         time_gran: 1,
         max_pages,
         flags2: (capabilities.0 >> 32) as u32,
+        max_stack_depth: if capabilities.has(Capabilities::PASSTHROUGH) { abi::STACK_DEPTH } else { 0 },
         ..InitOut::default()
     };
     Ok(InitAnswer::Settled(answer, negotiated))
@@ -213,6 +214,21 @@ mod tests {
         assert_eq!(out.flags2, 0);
         assert!(!negotiated.capabilities.has(Capabilities::HAS_RESEND));
         assert!(settled(&linux(), &Wanted::default()).1.capabilities.has(Capabilities::HAS_RESEND));
+    }
+
+    #[test]
+    fn passthrough_comes_with_the_depth_that_switches_it_on() {
+        let wanted = Wanted {
+            capabilities: Capabilities::READ_ONLY.with(Capabilities::PASSTHROUGH),
+            ..Wanted::default()
+        };
+        let (out, negotiated) = settled(&linux(), &wanted);
+        assert!(negotiated.capabilities.has(Capabilities::PASSTHROUGH));
+        assert_eq!((out.max_stack_depth, settled(&linux(), &Wanted::default()).0.max_stack_depth), (1, 0));
+        let old = InitIn { flags2: 0x9d, ..linux() };
+        let (out, negotiated) = settled(&old, &wanted);
+        assert!(!negotiated.capabilities.has(Capabilities::PASSTHROUGH), "Linux before 6.9");
+        assert_eq!(out.max_stack_depth, 0);
     }
 
     #[test]

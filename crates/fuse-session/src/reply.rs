@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::channel::Channel;
+use crate::filesystem::Opened;
 use crate::interruption::Interruption;
 use crate::metrics::count;
 
@@ -37,8 +38,13 @@ impl Pending {
         self.answer(Some(errno), &[]);
     }
 
-    pub fn pieces(mut self, pieces: &[&[u8]]) {
-        self.answer(None, pieces);
+    pub fn pieces(self, pieces: &[&[u8]]) {
+        self.deliver(pieces);
+    }
+
+    /// Answers with these pieces, and gives whether the kernel took them.
+    pub fn deliver(mut self, pieces: &[&[u8]]) -> bool {
+        self.answer(None, pieces)
     }
 
     /// Answers with a struct, or with the error.
@@ -65,12 +71,12 @@ impl Pending {
         }
     }
 
-    fn answer(&mut self, error: Option<Errno>, pieces: &[&[u8]]) {
+    fn answer(&mut self, error: Option<Errno>, pieces: &[&[u8]]) -> bool {
         self.is_answered = true;
         // Before the answer: whoever sees the answer may look at the counters. An INTERRUPT in between is sent back to
         // the kernel, which by then no longer knows the request.
         self.channel.in_flight.leave(self.unique);
-        self.channel.answer(self.unique, error, pieces);
+        self.channel.answer(self.unique, error, pieces)
     }
 }
 
@@ -80,6 +86,35 @@ impl Drop for Pending {
             count(&self.channel.metrics.dropped);
             self.answer(Some(Errno::IO), &[]);
         }
+    }
+}
+
+/// The owed answer to an OPEN; may travel to another thread or task. EIO, and counted, when it is dropped.
+#[derive(Debug)]
+pub struct OpenReply {
+    pending: Pending,
+}
+
+impl OpenReply {
+    pub(crate) fn new(pending: Pending) -> Self {
+        Self { pending }
+    }
+
+    /// Gives the object that tells when the caller gives up.
+    pub fn interruption(&self) -> &Arc<Interruption> {
+        self.pending.interruption()
+    }
+
+    /// Answers that the file is open. False where the kernel does not take it (the connection is gone, or the request was
+    /// sent again and this is the answer to its first id): then nothing was opened by it.
+    #[must_use]
+    pub fn opened(self, opened: Opened) -> bool {
+        self.pending.deliver(&[opened.reply().as_bytes()])
+    }
+
+    /// Answers with an error.
+    pub fn error(self, errno: Errno) {
+        self.pending.error(errno);
     }
 }
 

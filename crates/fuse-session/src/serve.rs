@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use thiserror::Error;
 
+use crate::backing::Backing;
 use crate::channel::{Channel, Received};
 use crate::dispatch::{Next, dispatch};
 use crate::filesystem::Filesystem;
@@ -127,6 +128,11 @@ impl Running {
     /// Gives what INIT settled.
     pub fn negotiated(&self) -> &Negotiated {
         &self.negotiated
+    }
+
+    /// Gives a way to hand files to the kernel.
+    pub fn backing(&self) -> Backing {
+        Backing::new(&self.channel)
     }
 
     /// Gives a sender of notifications.

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 use zerocopy::IntoBytes;
 
+use crate::backing::Backing;
 use crate::channel::{Channel, Received};
 use crate::filesystem::Filesystem;
 use crate::negotiate::{InitAnswer, Negotiated, UnsupportedKernel, Wanted, answer};
@@ -118,6 +119,11 @@ impl Session {
     /// Gives what INIT settled: with the descriptor, all that [`Session::resume`] needs.
     pub fn negotiated(&self) -> &Negotiated {
         &self.negotiated
+    }
+
+    /// Gives a way to hand files to the kernel; worth trying under [`Capabilities::PASSTHROUGH`](crate::Capabilities).
+    pub fn backing(&self) -> Backing {
+        Backing::new(&self.channel)
     }
 
     /// Gives a sender of notifications.

@@ -7,4 +7,5 @@ mod lifecycle;
 mod memory;
 mod metadata;
 mod mounted;
+mod passthrough;
 mod writable;
