@@ -115,6 +115,11 @@ impl Program {
         (self.wait_for_end(Duration::from_secs(20)), started.elapsed())
     }
 
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.try_wait().is_some()
+    }
+
     fn try_wait(&mut self) -> Option<ExitStatus> {
         let status = self.child.try_wait().unwrap();
         self.is_ended |= status.is_some();

@@ -9,5 +9,6 @@ pub mod cluster;
 pub mod diagnosis;
 pub mod namespace;
 pub mod objects;
+pub mod own_operator;
 pub mod plugin;
 pub mod readers;

@@ -110,10 +110,16 @@ impl Objects {
 
     /// Deletes an object, which may be gone already; does not wait for its end.
     pub fn delete(&self, namespace: &str, kind: Kind<'_>, name: &str) {
+        self.try_delete(namespace, kind, name)
+            .unwrap_or_else(|error| panic!("delete {kind} {name}: {error}"));
+    }
+
+    /// The same; what the API server says where it refuses.
+    pub fn try_delete(&self, namespace: &str, kind: Kind<'_>, name: &str) -> Result<(), String> {
         match self.block_on(self.api(namespace, kind).delete(name, &DeleteParams::background())) {
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => panic!("delete {kind} {name}: {error}"),
-            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(error.to_string()),
+            Ok(_) => Ok(()),
         }
     }
 

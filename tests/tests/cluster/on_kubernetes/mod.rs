@@ -5,6 +5,7 @@ mod chart;
 mod deletion;
 mod examples;
 mod faults;
+mod kills;
 mod main_job;
 mod nodes;
 mod plugin;
