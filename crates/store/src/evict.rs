@@ -192,11 +192,11 @@ impl Tier {
         for is_read_through in [true, false] {
             loop {
                 let before = self.held().bytes;
-                if before <= self.config.quota_bytes {
+                if before <= self.quota_bytes() {
                     return;
                 }
                 for victim in self.search(is_read_through, Eviction::Lru).iter().rev() {
-                    if self.held().bytes <= self.config.quota_bytes {
+                    if self.held().bytes <= self.quota_bytes() {
                         break;
                     }
                     self.evict(victim, Eviction::Lru);
@@ -210,10 +210,10 @@ impl Tier {
 
     /// Whether what was freed covers what is wanted, and a batch more.
     fn is_enough(&self, wanted: &Wanted, freed: &Held) -> bool {
-        let batch_bytes = self.config.quota_bytes / BATCH_PART;
+        let batch_bytes = self.quota_bytes() / BATCH_PART;
         match wanted.reason {
             NotKept::Quota => {
-                freed.bytes >= batch_bytes && admit(&self.held(), &self.bounds, &wanted.ask).is_ok()
+                freed.bytes >= batch_bytes && admit(&self.held(), &self.bounds(), &wanted.ask).is_ok()
             }
             NotKept::Files | NotKept::FreeInodes => freed.files >= wanted.ask.files.max(1),
             _ => freed.bytes >= wanted.ask.bytes.max(batch_bytes),

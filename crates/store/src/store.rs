@@ -8,7 +8,6 @@ use std::sync::Arc;
 use millrace_api::block::{CHUNK_BYTES, Span, StoreFile};
 use millrace_api::ids::ContentId;
 
-use crate::admit::Bounds;
 use crate::config::{StoreConfig, TierConfig};
 use crate::opening::{OpenTier, open_usage};
 use crate::placing::place;
@@ -154,14 +153,13 @@ impl Store {
         let counters = Arc::new(Counters::default());
         let open_files = open_files_of(limits.open_files, tiers.len());
         let make = |config: TierConfig| {
-            let bounds = Bounds::new(config.quota_bytes, limits.read_through_percent, limits.max_files);
             let floors = if Tier::has_floors(config.medium) {
                 Floors { bytes: limits.free_space_floor_bytes, inodes: limits.free_inodes_floor }
             } else {
                 Floors { bytes: 0, inodes: 0 }
             };
             let (clock, counters, room) = (clock.clone(), counters.clone(), Room::new(floors));
-            Tier::new(TierParts { config, bounds, eviction, clock, counters, room, open_files })
+            Tier::new(TierParts { config, limits, eviction, clock, counters, room, open_files })
         };
         let tiers: Vec<Tier> = tiers.into_iter().map(make).collect();
         tiers.iter().try_for_each(open_tier)?;
@@ -255,6 +253,18 @@ impl Store {
         self.inner.tiers.iter().for_each(|tier| tier.mark_unused_where(|content| !live(content)));
     }
 
+    /// Lets the first tier allocate so much from now on, and evicts what it holds beyond that, also where nothing is evicted
+    /// otherwise; `true` where that is another amount than before. For this process only: the others of the folder have
+    /// their own. Blocks for as long as the evictions take.
+    pub fn set_quota(&self, quota_bytes: u64) -> bool {
+        let Some(tier) = self.inner.tiers.first() else { return false };
+        let is_new = tier.set_quota(quota_bytes) != quota_bytes;
+        if is_new {
+            tier.shrink_to_quota();
+        }
+        is_new
+    }
+
     /// What the store holds now, over all processes.
     pub fn usage(&self) -> Usage {
         let usage = |tier: &Tier| {
@@ -263,7 +273,7 @@ impl Store {
                 used_bytes: held.bytes,
                 read_through_bytes: held.read_through_bytes,
                 files: held.files,
-                quota_bytes: tier.config.quota_bytes,
+                quota_bytes: tier.quota_bytes(),
             }
         };
         Usage { tiers: self.inner.tiers.iter().map(usage).collect() }

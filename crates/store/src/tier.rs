@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 use crate::admit::{Ask, Bounds, admit};
 use crate::clock::Clock;
-use crate::config::{Eviction, Medium, TierConfig};
+use crate::config::{Eviction, Limits, Medium, TierConfig};
 use crate::evict::Victims;
 use crate::open_file::{LockedFile, OpenFile};
 use crate::open_files::OpenFiles;
@@ -53,7 +53,9 @@ pub(crate) enum Purpose {
 #[derive(Debug)]
 pub(crate) struct Tier {
     pub config: TierConfig,
-    pub bounds: Bounds,
+    /// Starts as the configuration says; see [`Store::set_quota`](crate::Store::set_quota).
+    quota_bytes: AtomicU64,
+    limits: Limits,
     pub eviction: Eviction,
     pub clock: Clock,
     pub counters: Arc<Counters>,
@@ -71,7 +73,7 @@ pub(crate) struct Tier {
 #[derive(Debug)]
 pub(crate) struct TierParts {
     pub config: TierConfig,
-    pub bounds: Bounds,
+    pub limits: Limits,
     pub eviction: Eviction,
     pub clock: Clock,
     pub counters: Arc<Counters>,
@@ -82,10 +84,11 @@ pub(crate) struct TierParts {
 impl Tier {
     /// A tier whose folder is not opened yet.
     pub fn new(parts: TierParts) -> Self {
-        let TierParts { config, bounds, eviction, clock, counters, room, open_files } = parts;
+        let TierParts { config, limits, eviction, clock, counters, room, open_files } = parts;
         Self {
+            quota_bytes: AtomicU64::new(config.quota_bytes),
             config,
-            bounds,
+            limits,
             eviction,
             clock,
             counters,
@@ -97,6 +100,21 @@ impl Tier {
             pause_until_millis: AtomicU64::new(0),
             pause_reason: AtomicU8::new(0),
         }
+    }
+
+    /// Bytes that the tier may allocate now.
+    pub fn quota_bytes(&self) -> u64 {
+        self.quota_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Lets the tier allocate so much from now on; answers what it was before.
+    pub fn set_quota(&self, quota_bytes: u64) -> u64 {
+        self.quota_bytes.swap(quota_bytes, Ordering::Relaxed)
+    }
+
+    /// What the usage record is held against now.
+    pub fn bounds(&self) -> Bounds {
+        Bounds::new(self.quota_bytes(), self.limits.read_through_percent, self.limits.max_files)
     }
 
     /// The stamp of this moment.
@@ -189,9 +207,9 @@ impl Tier {
             if paths[1].exists() {
                 return Ok(None);
             }
-            let after = admit(held, &self.bounds, &ask)?;
+            let after = admit(held, &self.bounds(), &ask)?;
             // Else a full tier would fill its last pages with sidecars of nothing.
-            admit(&after, &self.bounds, first)?;
+            admit(&after, &self.bounds(), first)?;
             let open = create_pair(&paths, layout).map_err(|error| self.fault(&error))?;
             *held = after;
             Ok(Some(open))
@@ -251,7 +269,7 @@ impl Tier {
     pub fn reserve(&self, ask: &Ask) -> Result<(), NotKept> {
         self.room.check(&self.config.dir, ask.bytes, ask.files)?;
         self.update(|held| {
-            *held = admit(held, &self.bounds, ask)?;
+            *held = admit(held, &self.bounds(), ask)?;
             Ok(())
         })??;
         self.room.spend(ask.bytes, ask.files);

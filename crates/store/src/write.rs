@@ -69,7 +69,7 @@ impl Tier {
 
     /// Keeps the chunks of a run that are absent, giving up as much for it as `yields` says.
     pub(crate) fn write(&self, run: &Run<'_>, places: &[ChunkPlace], yields: Yield) -> Result<(), NotKept> {
-        if self.config.quota_bytes == 0 {
+        if self.quota_bytes() == 0 {
             return Err(NotKept::Disabled);
         }
         if let Some(reason) = self.paused() {
@@ -202,7 +202,7 @@ impl Tier {
         let moved = self.update(|held| {
             let mut without = *held;
             without.release(Held { bytes: ask.bytes, read_through_bytes: ask.bytes, ..Held::default() });
-            *held = crate::admit::admit(&without, &self.bounds, &ask)?;
+            *held = crate::admit::admit(&without, &self.bounds(), &ask)?;
             Ok::<_, NotKept>(())
         });
         matches!(moved, Ok(Ok(())))
