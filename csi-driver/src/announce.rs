@@ -3,23 +3,21 @@
 //! Whoever started the mount process keeps a file with the pods; it is looked at again and again, as the membership's is.
 
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use millrace_api::ids::VersionId;
 use millrace_api::mount::{Announce, Pod};
 use millrace_transport::client::Client;
 use tokio_util::sync::CancellationToken;
 
+use crate::files::stamp;
+
 /// How often the file is looked at: one stat a second costs nothing.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Longest file: more pods than a node runs, at the longest names. What follows is not read, and then nothing is.
 const MAX_BYTES: u64 = 1 << 20;
-
-/// What tells two states of a file apart.
-type Stamp = (SystemTime, u64, u64);
 
 /// Tells the workers of the mount, and again whenever the pods in the file are others, until the token is cancelled.
 pub async fn follow(
@@ -53,11 +51,6 @@ pub async fn follow(
             () = token.cancelled() => return,
         }
     }
-}
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
 }
 
 fn read_pods(path: &Path) -> std::io::Result<Vec<Pod>> {

@@ -83,6 +83,7 @@ pub async fn drive(config: ServeConfig) -> anyhow::Result<()> {
         node: config.node.clone(),
         folders,
         wait: config.publish_wait,
+        refresh: config.refresh,
         fuse_device: config.fuse_device.clone(),
         has_selinux: has_selinux(),
         tasks: tasks.clone(),
@@ -97,6 +98,7 @@ pub async fn drive(config: ServeConfig) -> anyhow::Result<()> {
     })?;
     publisher.adopt().await;
     tasks.spawn("restore of targets", publisher.clone().restore_for_ever());
+    tasks.spawn("settings of datasets", publisher.clone().refresh_for_ever());
     if config.is_watching_datasets {
         tasks.spawn("caches of datasets that are gone", datasets::wipe_gone(cache, tasks.token()));
     }

@@ -17,6 +17,7 @@ pub mod node_mounts;
 pub mod parent;
 pub mod program;
 pub mod publish;
+pub mod quota;
 pub mod reads;
 pub mod recover;
 pub mod registration;

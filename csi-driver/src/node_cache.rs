@@ -15,7 +15,7 @@ use millrace_daemon::files::write_atomically;
 use parking_lot::Mutex;
 
 /// Name of the file that says how much was granted, in a Dataset's folder. Its age says when it was last used.
-const GRANT_FILE: &str = "granted";
+pub const GRANT_FILE: &str = "granted";
 
 /// Less than this is not worth a store: eight blocks of the default size.
 const LEAST_BYTES: u64 = 64 << 20;
@@ -83,6 +83,26 @@ impl NodeCache {
         CacheShare { cache: self.clone(), uid: uid.to_owned(), quota_bytes }
     }
 
+    /// Grants a Dataset with a mount here anew, after its owner has asked for another amount or others may have left room.
+    /// Its mount processes follow the file. Blocks as [`NodeCache::share`]; answers what is granted, `None` where it has no
+    /// mount here.
+    pub fn share_anew(&self, uid: &str, wanted_bytes: u64) -> Option<u64> {
+        let mut active = self.inner.active.lock();
+        let known = active.remove(uid)?;
+        let quota_bytes = self.grant(uid, wanted_bytes, &active);
+        active.insert(uid.to_owned(), Active { quota_bytes, ..known });
+        drop(active);
+        if quota_bytes != known.quota_bytes {
+            self.note(uid, quota_bytes);
+        }
+        Some(quota_bytes)
+    }
+
+    /// The file that says what a Dataset may keep now.
+    pub fn grant_file(&self, uid: &str) -> PathBuf {
+        self.inner.dir.join(uid).join(GRANT_FILE)
+    }
+
     /// Bytes granted to all Datasets with a folder here.
     pub fn granted_bytes(&self) -> u64 {
         let active = self.inner.active.lock();
@@ -142,9 +162,9 @@ impl NodeCache {
     }
 
     fn note(&self, uid: &str, quota_bytes: u64) {
-        let dir = self.inner.dir.join(uid);
-        let written = std::fs::create_dir_all(&dir)
-            .and_then(|()| write_atomically(&dir.join(GRANT_FILE), quota_bytes.to_string().as_bytes()));
+        let file = self.grant_file(uid);
+        let written = std::fs::create_dir_all(self.inner.dir.join(uid))
+            .and_then(|()| write_atomically(&file, quota_bytes.to_string().as_bytes()));
         if let Err(error) = written {
             tracing::warn!(uid, error = %error, "note what a node cache may hold");
         }
@@ -168,7 +188,7 @@ impl NodeCache {
 
     /// A folder without the file is none of ours.
     fn read_grant(&self, uid: &str) -> io::Result<(u64, SystemTime)> {
-        let path = self.inner.dir.join(uid).join(GRANT_FILE);
+        let path = self.grant_file(uid);
         let granted = std::fs::read_to_string(&path)?;
         let used_last = std::fs::metadata(&path)?.modified()?;
         // Whatever was granted is a number; anything else takes no room that anybody knows of.
@@ -254,6 +274,23 @@ mod tests {
         let third = cache.share("c", 10 * GIB);
         assert_eq!((third.quota_bytes(), cache.granted_bytes()), (10 * GIB, 10 * GIB));
         assert!(!dir.path().join("a").exists() && !dir.path().join("b").exists());
+    }
+
+    #[test]
+    fn a_dataset_that_is_mounted_is_granted_anew_within_what_others_leave() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = NodeCache::new(dir.path().to_owned(), 10 * GIB);
+        assert_eq!(cache.share_anew("a", GIB), None);
+        let (first, second) = (cache.share("a", 8 * GIB), cache.share("b", 4 * GIB));
+        assert_eq!((first.quota_bytes(), second.quota_bytes()), (8 * GIB, 2 * GIB));
+        assert_eq!(cache.share_anew("a", 3 * GIB), Some(3 * GIB));
+        assert_eq!(cache.share_anew("b", 4 * GIB), Some(4 * GIB), "what the first has left");
+        assert_eq!(cache.share_anew("a", 20 * GIB), Some(6 * GIB));
+        assert_eq!(std::fs::read_to_string(cache.grant_file("a")).unwrap(), (6 * GIB).to_string());
+        assert_eq!(cache.granted_bytes(), 10 * GIB);
+        assert_eq!(cache.share("a", GIB).quota_bytes(), 6 * GIB, "one store, one quota");
+        drop(first);
+        assert_eq!(cache.share_anew("a", GIB), None);
     }
 
     #[test]

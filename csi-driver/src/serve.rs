@@ -30,6 +30,7 @@ use crate::mount::attach::{DeadMount, Method, Mount, attach};
 use crate::mount::options::MountOptions;
 use crate::mount::read_ahead;
 use crate::parent;
+use crate::quota;
 use crate::reads::{Reader, ReaderConfig};
 
 /// Deadline of each mount syscall and of INIT; both take microseconds unless something is wedged. Guess.
@@ -80,6 +81,10 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let Opened { index, is_verified } = open_index(&client, &config, mark.is_after_death()).await?;
     let index = Arc::new(index);
     let store = config.node_store.as_ref().map(open_store).transpose()?;
+    let quota_file = config.node_store.as_ref().and_then(|node_store| node_store.quota_file.clone());
+    if let (Some(store), Some(file)) = (&store, quota_file) {
+        tasks.spawn("node store's quota", quota::follow(store.clone(), file, tasks.token()));
+    }
     let session = Arc::new(Mutex::new(None::<Running>));
     let snapshot = session.clone();
     let snapshot = move || -> Option<MetricsSnapshot> { snapshot.lock().as_ref().map(Running::metrics) };
@@ -215,7 +220,7 @@ async fn verify_behind(
 }
 
 fn open_store(node_store: &NodeStore) -> anyhow::Result<Store> {
-    let NodeStore { dir, quota_bytes } = node_store;
+    let NodeStore { dir, quota_bytes, quota_file: _ } = node_store;
     let tier = TierConfig { dir: dir.clone(), medium: Medium::Disk, quota_bytes: *quota_bytes };
     Ok(Store::open(StoreConfig {
         tiers: vec![tier],

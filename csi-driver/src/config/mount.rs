@@ -60,6 +60,10 @@ pub struct MountArgs {
     /// Most bytes to keep in the node store; 0 switches it off.
     #[arg(long, env = "MILLRACE_NODE_STORE_QUOTA", value_name = "SIZE", default_value = "10Gi")]
     pub node_store_quota: ByteSize,
+    /// File with the most bytes to keep in the node store, a plain number; it counts in place of --node-store-quota from when
+    /// it is there, and again whenever it changes.
+    #[arg(long, value_name = "FILE", requires = "node_store")]
+    pub node_store_quota_file: Option<PathBuf>,
     /// Owner of all files.
     #[arg(long, default_value_t = 0)]
     pub uid: u32,
@@ -146,8 +150,10 @@ pub enum ConfigError {
 pub struct NodeStore {
     /// The folder.
     pub dir: PathBuf,
-    /// Most bytes to keep; never 0.
+    /// Most bytes to keep; 0 only where a file may say otherwise later.
     pub quota_bytes: u64,
+    /// The file that says so while the process runs.
+    pub quota_file: Option<PathBuf>,
 }
 
 /// What the mount process was told, checked.
@@ -200,7 +206,8 @@ impl Config {
     /// [`ConfigError`] names the argument or file, and the cure.
     pub fn from_args(args: &MountArgs) -> Result<Self, ConfigError> {
         let quota_bytes = args.node_store_quota.bytes();
-        let node_store = args.node_store.clone().filter(|_| quota_bytes > 0);
+        let quota_file = args.node_store_quota_file.clone();
+        let node_store = args.node_store.clone().filter(|_| quota_bytes > 0 || quota_file.is_some());
         let is_name = |name: &String| (1..=MAX_SUBDOMAIN_BYTES).contains(&name.len());
         if let Some(name) = args.node_name.clone().filter(|name| !is_name(name)) {
             return Err(ConfigError::NodeName { name });
@@ -217,7 +224,7 @@ impl Config {
             pods_file: args.pods_file.clone(),
             data_key: read_key(&args.data_key_file).map_err(|source| ConfigError::Key { source })?,
             index_dir: args.index_dir.clone(),
-            node_store: node_store.map(|dir| NodeStore { dir, quota_bytes }),
+            node_store: node_store.map(|dir| NodeStore { dir, quota_bytes, quota_file }),
             ownership: Ownership {
                 uid: args.uid,
                 gid: args.gid,

@@ -15,6 +15,9 @@ const PUBLISH_WAIT: Duration = Duration::from_secs(90);
 /// Time that a mount process is kept after its last pod: from one epoch's pod to the next one's. Guess.
 const IDLE: Duration = Duration::from_secs(30);
 
+/// Time between two questions to the workers of a mounted Dataset: one small question of each node. Guess.
+const REFRESH: Duration = Duration::from_secs(60);
+
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
@@ -48,6 +51,9 @@ pub struct ServeArgs {
     /// How long a mount process is kept after its last pod, seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = IDLE.as_secs(), value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub idle_seconds: u64,
+    /// How often the workers of mounted Datasets are asked how much this node may keep by now, seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = REFRESH.as_secs(), hide = true, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub refresh_seconds: u64,
     /// The device by which FUSE file systems are mounted.
     #[arg(long, value_name = "FILE", default_value = "/dev/fuse", hide = true)]
     pub fuse_device: PathBuf,
@@ -81,6 +87,8 @@ pub struct ServeConfig {
     pub cache_limit_bytes: u64,
     /// Whether to ask the API server which Datasets live.
     pub is_watching_datasets: bool,
+    /// How often to ask the workers of mounted Datasets for their settings.
+    pub refresh: Duration,
     /// How long a publish waits.
     pub publish_wait: Duration,
     /// How long an unused mount process is kept.
@@ -109,6 +117,7 @@ impl ServeConfig {
             cache_dir: args.cache_dir.clone(),
             cache_limit_bytes: args.node_cache_limit.bytes(),
             is_watching_datasets: args.watch_datasets,
+            refresh: Duration::from_secs(args.refresh_seconds),
             publish_wait: Duration::from_secs(args.publish_wait_seconds),
             idle: Duration::from_secs(args.idle_seconds),
             fuse_device: args.fuse_device.clone(),

@@ -10,7 +10,7 @@ pub mod process;
 pub mod slot;
 mod supervise;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,6 +100,21 @@ impl NodeMounts {
     /// Datasets that have a mount process here.
     pub fn datasets(&self) -> Vec<String> {
         self.inner.slots.lock().keys().map(|key| key.uid.clone()).collect()
+    }
+
+    /// One mount process of each Dataset that has any here.
+    pub fn one_of_each(&self) -> Vec<Arc<Slot>> {
+        let slots = self.inner.slots.lock();
+        let by_dataset: BTreeMap<&str, &Arc<Slot>> =
+            slots.iter().map(|(key, slot)| (key.uid.as_str(), slot)).collect();
+        by_dataset.into_values().cloned().collect()
+    }
+
+    /// Has the mount processes of a Dataset keep what its owner wants by now, as far as the node has room.
+    pub async fn set_cache_quota(&self, uid: &str, wanted_bytes: u64) {
+        let (cache, uid) = (self.inner.config.cache.clone(), uid.to_owned());
+        // What panicked has told so; the quota stays as it was.
+        let _ = tokio::task::spawn_blocking(move || cache.share_anew(&uid, wanted_bytes)).await;
     }
 
     /// Versions of a Dataset that have a mount process here.

@@ -8,6 +8,9 @@ use sha2::{Digest, Sha256};
 
 use crate::dataset_fs::Ownership;
 
+/// How files look by default, as [`MountKey::new`] writes it.
+const DEFAULT_LOOK: &str = "0:0 0444 0555 Auto ";
+
 /// Which mount process: pods that agree in this share one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MountKey {
@@ -17,6 +20,9 @@ pub struct MountKey {
     pub version: VersionId,
     /// SELinux context of all files, where one was asked for.
     pub context: Option<String>,
+    /// What stands for a context, owners, permissions or a mode that are not the defaults. Where a Dataset comes to say
+    /// otherwise, pods that start from then on get a process of their own beside that of the pods that run.
+    variant: Option<String>,
 }
 
 /// All that a mount process is told.
@@ -47,11 +53,12 @@ impl MountPlan {
     ) -> Self {
         let MountSettings { version, node_cache_quota_bytes, uid: owner, gid, file_mode, dir_mode, mode } =
             *settings;
+        let ownership = Ownership { uid: owner, gid, file_mode, dir_mode };
         Self {
-            key: MountKey { uid, version, context },
+            key: MountKey::new(uid, version, context, &ownership, mode),
             dataset,
             workers,
-            ownership: Ownership { uid: owner, gid, file_mode, dir_mode },
+            ownership,
             cache_quota_bytes: node_cache_quota_bytes,
             mode,
         }
@@ -110,10 +117,31 @@ impl Folders {
 }
 
 impl MountKey {
+    /// The key of a mount that looks like this.
+    pub fn new(
+        uid: String,
+        version: VersionId,
+        context: Option<String>,
+        ownership: &Ownership,
+        mode: MountMode,
+    ) -> Self {
+        let Ownership { uid: owner, gid, file_mode, dir_mode } = ownership;
+        let look =
+            |context: &str| format!("{owner}:{gid} {file_mode:04o} {dir_mode:04o} {} {context}", mode.name());
+        let look = look(context.as_deref().unwrap_or_default());
+        let variant = (look != DEFAULT_LOOK).then(|| short_hash(look.as_bytes()));
+        Self { uid, version, context, variant }
+    }
+
+    /// What tells it from others of the same version; none where everything is as by default.
+    pub fn variant(&self) -> Option<&str> {
+        self.variant.as_deref()
+    }
+
     fn folder(&self) -> String {
-        match &self.context {
+        match &self.variant {
             None => self.version.to_string(),
-            Some(context) => format!("{}-{}", self.version, short_hash(context.as_bytes())),
+            Some(variant) => format!("{}-{variant}", self.version),
         }
     }
 }
@@ -136,11 +164,21 @@ mod tests {
     #[test]
     fn mounts_that_differ_in_anything_have_their_own_folders() {
         let folders = Folders { state: "/s".into(), cache: "/c".into() };
-        let plain = MountKey { uid: "u-1".into(), version: VersionId([1; 16]), context: None };
-        let labelled = MountKey { context: Some("system_u:object_r:x_t:s0".into()), ..plain.clone() };
-        let newer = MountKey { version: VersionId([2; 16]), ..plain.clone() };
-        let points = [&plain, &labelled, &newer].map(|key| folders.mount_point(key));
-        assert_eq!(points[0], Path::new("/s/mounts/u-1/01010101010101010101010101010101"));
-        assert!(points[0] != points[1] && points[0] != points[2] && points[1] != points[2]);
+        let plain = Ownership { uid: 0, gid: 0, file_mode: 0o444, dir_mode: 0o555 };
+        let owned = Ownership { uid: 1000, ..plain };
+        let key = |version: u8, context: Option<&str>, ownership: &Ownership, mode: MountMode| {
+            MountKey::new("u-1".into(), VersionId([version; 16]), context.map(str::to_owned), ownership, mode)
+        };
+        let keys = [
+            key(1, None, &plain, MountMode::Auto),
+            key(2, None, &plain, MountMode::Auto),
+            key(1, Some("system_u:object_r:x_t:s0"), &plain, MountMode::Auto),
+            key(1, None, &owned, MountMode::Auto),
+            key(1, None, &plain, MountMode::Packed),
+        ];
+        let points: std::collections::BTreeSet<PathBuf> =
+            keys.iter().map(|key| folders.mount_point(key)).collect();
+        assert_eq!(points.len(), keys.len());
+        assert!(points.contains(Path::new("/s/mounts/u-1/01010101010101010101010101010101")));
     }
 }

@@ -15,6 +15,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 
 use super::plan::{Folders, MountPlan};
+use crate::node_cache::GRANT_FILE;
 use crate::program::NAME;
 
 /// How often the file that says "ready" is looked for.
@@ -70,6 +71,7 @@ impl Launch {
             ("--index-dir", path(cache.join("indexes"))),
             ("--node-store", path(cache.join("store"))),
             ("--node-store-quota", quota_bytes.to_string().into()),
+            ("--node-store-quota-file", path(cache.join(GRANT_FILE))),
             ("--uid", ownership.uid.to_string().into()),
             ("--gid", ownership.gid.to_string().into()),
             ("--file-mode", format!("{:04o}", ownership.file_mode).into()),

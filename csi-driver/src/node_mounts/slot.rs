@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use millrace_api::keys::Key;
 use millrace_api::mount::Pod;
-use millrace_daemon::files::write_atomically;
+use millrace_daemon::files::{ReadKey, read_key, write_atomically};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -105,6 +105,15 @@ impl Slot {
         if let Some(data_key) = data_key {
             *self.data_key.lock() = Some(data_key.clone());
         }
+    }
+
+    /// The newest key: the one that was given, else that in the file of a former driver. Blocks for a small file.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn key(&self, file: &Path) -> Result<Key, ReadKey> {
+        let given = self.data_key.lock().clone();
+        given.map_or_else(|| read_key(file), Ok)
     }
 
     /// Puts the key where the process reads it. Blocks for a small file.

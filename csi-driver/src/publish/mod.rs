@@ -6,6 +6,7 @@
 pub mod error;
 pub mod locks;
 pub mod records;
+pub mod refresh;
 pub mod request;
 pub mod restore;
 pub mod settings;
@@ -43,6 +44,8 @@ pub struct PublisherConfig {
     pub folders: Folders,
     /// How long a publish waits for workers and the mount process.
     pub wait: Duration,
+    /// How often the workers of mounted Datasets are asked for their settings.
+    pub refresh: Duration,
     /// The device that FUSE needs.
     pub fuse_device: PathBuf,
     /// Whether the kernel labels files by SELinux.
@@ -186,6 +189,8 @@ impl Publisher {
             settings = settings::ask(&request.dataset, &request.key, &self.inner.config.node, deadline) => settings?,
             () = stop.cancelled() => return Err(PublishError::Stopping),
         };
+        // Processes of the Dataset that run are told too.
+        self.inner.mounts.set_cache_quota(&request.dataset.uid, settings.node_cache_quota_bytes).await;
         let request::Dataset { uid, workers, .. } = request.dataset.clone();
         // A kernel without SELinux refuses the option.
         let context = request.context.clone().filter(|_| self.inner.config.has_selinux);

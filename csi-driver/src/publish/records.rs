@@ -105,15 +105,10 @@ impl Records {
     /// When the file cannot be written; then it is not known either.
     pub fn put(&self, record: Record) -> io::Result<()> {
         let Record { target, volume_id, plan, pod } = record.clone();
-        let MountPlan {
-            key: MountKey { uid, version, context },
-            dataset,
-            workers,
-            ownership,
-            cache_quota_bytes,
-            mode,
-        } = plan;
+        let MountPlan { key, dataset, workers, ownership, cache_quota_bytes, mode } = plan;
         let path = self.path(&target);
+        // What else is in it follows from the rest.
+        let MountKey { uid, version, context, .. } = key;
         let content = RecordFile {
             boot_id: self.boot_id.clone(),
             target,
@@ -173,9 +168,9 @@ fn read(path: &Path, boot_id: &str) -> Result<Record, String> {
     } = file;
     let version = version.parse().map_err(|error: millrace_api::ids::ParseId| error.to_string())?;
     let ownership = Ownership { uid: owner.0, gid: owner.1, file_mode: modes.0, dir_mode: modes.1 };
-    let (key, cache_quota_bytes, pod) =
-        (MountKey { uid, version, context }, file.cache_quota_bytes, file.pod);
-    let plan = MountPlan { key, dataset, workers, ownership, cache_quota_bytes, mode: file.mode };
+    let (mode, cache_quota_bytes, pod) = (file.mode, file.cache_quota_bytes, file.pod);
+    let key = MountKey::new(uid, version, context, &ownership, mode);
+    let plan = MountPlan { key, dataset, workers, ownership, cache_quota_bytes, mode };
     Ok(Record { target, volume_id, plan, pod })
 }
 
@@ -194,10 +189,10 @@ mod tests {
     use super::*;
 
     fn record(target: &str) -> Record {
-        let key = MountKey { uid: "u".into(), version: VersionId([3; 16]), context: Some("a:b:c:s0".into()) };
         let ownership = Ownership { uid: 1, gid: 2, file_mode: 0o440, dir_mode: 0o550 };
         let (dataset, workers) = ("ns/d".into(), "w:1".into());
-        let mode = MountMode::Packed;
+        let (mode, context) = (MountMode::Packed, Some("a:b:c:s0".into()));
+        let key = MountKey::new("u".into(), VersionId([3; 16]), context, &ownership, mode);
         let plan = MountPlan { key, dataset, workers, ownership, cache_quota_bytes: 7, mode };
         let pod = Some(Pod { namespace: "ns".into(), name: "p".into(), uid: "pu".into() });
         Record { target: target.into(), volume_id: "v".into(), plan, pod }

@@ -8,4 +8,5 @@ mod publish;
 mod refused;
 mod restart;
 mod sanity;
+mod settings;
 mod sockets;

@@ -12,17 +12,20 @@ use crate::mount::MountMode;
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mount {
-    /// What each node keeps of what its pods read. A change counts from the next mount on.
+    /// What each node keeps of what its pods read. A change reaches all nodes within two minutes, also under pods that run; less drops
+    /// what is over.
     #[serde(default)]
     pub node_cache: NodeCache,
 
     /// How the kernel is served. `Packed`: files are opened and listed without asking the mount process, which suits datasets of many
     /// small files. `Files`: every open asks, and large files that the node holds are handed to the kernel, which suits large files.
-    /// `Auto`: the one of the two that is estimated to take less time for all files. Default: Auto. A change counts from the next mount on.
+    /// `Auto`: the one of the two that is estimated to take less time for all files. Default: Auto. A change is for pods that start after
+    /// it; pods that run see none.
     #[serde(default)]
     pub mode: MountMode,
 
-    /// Owner of all files and folders, 0 to 4294967294. Default: 0. A change counts from the next mount on, as for the next three.
+    /// Owner of all files and folders, 0 to 4294967294. Default: 0. A change is for pods that start after it, as with the next three;
+    /// pods that run see none.
     #[serde(default)]
     #[schemars(range(min = 0, max = 4_294_967_294u32), extend("format" = "int64"))]
     pub uid: u32,

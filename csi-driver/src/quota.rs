@@ -1,0 +1,49 @@
+//! How does a mount process that runs learn that its node store may hold more or less than before?
+//!
+//! Whoever started it keeps a file with the number of bytes; it is looked at again and again, as the membership's is.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use millrace_store::Store;
+use tokio_util::sync::CancellationToken;
+
+use crate::files::{Stamp, stamp};
+
+/// How often the file is looked at: one stat a second costs nothing.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Gives the store the quota in the file whenever that changes, until the token is cancelled.
+pub async fn follow(store: Store, quota_file: PathBuf, token: CancellationToken) {
+    let mut seen: Option<Stamp> = None;
+    let mut ticks = tokio::time::interval(INTERVAL);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = token.cancelled() => return,
+        }
+        let now = stamp(&quota_file);
+        if now == seen {
+            continue;
+        }
+        seen = now;
+        match read(&quota_file) {
+            Ok(quota_bytes) => {
+                let store = store.clone();
+                // Evicts what is over. Cut off where the process ends; its successor does it at its start.
+                let set = tokio::task::spawn_blocking(move || store.set_quota(quota_bytes)).await;
+                if let Ok(true) = set {
+                    tracing::info!(quota_bytes, "the node store may hold another amount");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(path = %quota_file.display(), error = %error, "quota file not read");
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> std::io::Result<u64> {
+    let text = std::fs::read_to_string(path)?;
+    text.trim().parse::<u64>().map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
+}
