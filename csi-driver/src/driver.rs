@@ -22,6 +22,7 @@ use crate::csi::proto::node_server::NodeServer;
 use crate::datasets;
 use crate::driver_metrics::{DriverMetrics, Now, NowGauges};
 use crate::mount::{bind, memory};
+use crate::mount_metrics::MountMetrics;
 use crate::node_cache::NodeCache;
 use crate::node_mounts::plan::Folders;
 use crate::node_mounts::process::Launch;
@@ -64,6 +65,7 @@ pub async fn drive(config: ServeConfig) -> anyhow::Result<()> {
         tokio::task::spawn_blocking(move || prepare(folders, &config)).await??
     };
     let metrics = DriverMetrics::register(&registry)?;
+    let mount_metrics = MountMetrics::register(&registry)?;
     let cache = NodeCache::new(folders.cache.clone(), config.cache_limit_bytes);
     let launch = Launch {
         program: std::env::current_exe().context("find this program")?,
@@ -76,6 +78,7 @@ pub async fn drive(config: ServeConfig) -> anyhow::Result<()> {
         idle: config.idle,
         cache: cache.clone(),
         metrics: metrics.clone(),
+        mount_metrics,
         tasks: tasks.clone(),
     });
     let keys = folders.keys();

@@ -12,6 +12,7 @@ pub mod files;
 pub mod members;
 pub mod metrics;
 pub mod mount;
+pub mod mount_metrics;
 pub mod node_cache;
 pub mod node_mounts;
 pub mod parent;

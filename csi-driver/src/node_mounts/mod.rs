@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::driver_metrics::DriverMetrics;
+use crate::mount_metrics::MountMetrics;
 use crate::node_cache::NodeCache;
 use plan::{MountKey, MountPlan};
 use process::{Launch, PODS_FILE};
@@ -37,6 +38,8 @@ pub struct NodeMountsConfig {
     pub cache: NodeCache,
     /// What is counted.
     pub metrics: DriverMetrics,
+    /// What they count themselves.
+    pub mount_metrics: MountMetrics,
     /// The tasks of the process.
     pub tasks: Tasks,
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -130,6 +131,11 @@ impl Process {
         self.child.id()
     }
 
+    /// Where it tells its metrics, once it serves.
+    pub fn admin(&self) -> Option<SocketAddr> {
+        content_of(&self.addresses)?["admin"].as_str()?.parse().ok()
+    }
+
     /// Waits until it serves, or ends. Cancel safe.
     pub async fn ready(&mut self) -> Result<(), ExitStatus> {
         loop {
@@ -186,8 +192,11 @@ fn signal(pid: Option<u32>, signal: Signal) {
 
 /// The process that wrote an addresses file.
 pub fn pid_in(addresses: &Path) -> Option<u32> {
-    let content: serde_json::Value = serde_json::from_slice(&std::fs::read(addresses).ok()?).ok()?;
-    u32::try_from(content["pid"].as_u64()?).ok()
+    u32::try_from(content_of(addresses)?["pid"].as_u64()?).ok()
+}
+
+fn content_of(addresses: &Path) -> Option<serde_json::Value> {
+    serde_json::from_slice(&std::fs::read(addresses).ok()?).ok()
 }
 
 /// Passes on what a mount process logs, whole lines at a time, and keeps the last of it. Blocks until the process ends.

@@ -55,6 +55,7 @@ pub(super) async fn supervise(mounts: NodeMounts, slot: Arc<Slot>, token: Cancel
         let ended = run(&mounts, &slot, &mut generation, &token).await;
         let Ended::Died { trouble, has_served, reason } = ended else { break };
         config.metrics.count_restart(reason);
+        config.mount_metrics.died(&slot.plan);
         tracing::warn!(dataset = slot.plan.dataset, uid = key.uid, version = %key.version, trouble, has_served, "a mount process ended");
         slot.state.send_replace(MountState::Starting(Some(trouble)));
         if has_served {
@@ -66,6 +67,7 @@ pub(super) async fn supervise(mounts: NodeMounts, slot: Arc<Slot>, token: Cancel
             () = token.cancelled() => break,
         }
     }
+    config.mount_metrics.stopped(key);
     let is_orderly = !token.is_cancelled() || slot.is_unused();
     slot.state.send_replace(MountState::Stopping);
     if is_orderly {
@@ -108,6 +110,9 @@ async fn run(
         return died(process.last_words(status).await);
     }
     *generation += 1;
+    if let Some(address) = process.admin() {
+        config.mount_metrics.serves(plan, address);
+    }
     forget_indexes(mounts, plan).await;
     let usage = usage(mounts, plan).await;
     slot.state.send_replace(MountState::Ready(Ready { generation: *generation, usage, is_silent: false }));
@@ -121,6 +126,9 @@ async fn run(
     };
     match watched {
         Watched::Stop => {
+            if !token.is_cancelled() {
+                config.mount_metrics.before_stop(&plan.key).await;
+            }
             process.stop().await;
             Ended::Stopped
         }

@@ -17,7 +17,7 @@ use millrace_csi_driver::csi::proto::{
 };
 use millrace_csi_driver::node_mounts::process::pid_in;
 use millrace_tests::cluster::{Cluster, source};
-use millrace_tests::look::metrics;
+use millrace_tests::look::{get, metrics};
 use millrace_tests::mounted::detach;
 use millrace_tests::program::{Program, command, path_of, until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -199,6 +199,11 @@ impl Driver {
     /// Sum of a metric's samples whose labels contain `label`.
     pub fn metric(&self, name: &str, label: &str) -> u64 {
         metrics(&self.admin).sum(name, label) as u64
+    }
+
+    /// All metrics, as a scraper gets them.
+    pub fn metrics_text(&self) -> String {
+        get(&self.admin, "/metrics")
     }
 
     /// Folders with the files of the mount processes.

@@ -14,10 +14,10 @@ use super::publish::{assert_shows, cluster};
 const SOON: Duration = Duration::from_secs(8);
 
 /// Lets a stopped process go on, also when the test fails.
-struct Stopped(u32);
+pub struct Stopped(u32);
 
 impl Stopped {
-    fn new(pid: u32) -> Self {
+    pub fn new(pid: u32) -> Self {
         signal(pid, Signal::STOP);
         Self(pid)
     }

@@ -4,6 +4,7 @@
 
 mod driver;
 mod hang;
+mod metrics;
 mod publish;
 mod refused;
 mod restart;

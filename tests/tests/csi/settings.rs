@@ -73,6 +73,8 @@ fn a_pod_that_starts_later_sees_the_new_owner_beside_one_that_runs() {
     assert_eq!(driver.processes().len(), 2);
     // One store for both, so one quota, and series that are told apart.
     until("both know the quota", SOON, || driver.metric(STORE, "state=\"quota\"") == 2 * (2 << 30));
+    assert_eq!(driver.metric("csi_driver_mount_process_up", "variant=\""), 1);
+    assert_eq!(driver.metric("csi_driver_mount_process_up", ""), 2);
     // A target keeps its look when it is published again.
     driver.publish(&volume, &first, "first").unwrap();
     assert_eq!(look(&first), (0, 0, 0o444));
