@@ -102,8 +102,8 @@ pub async fn drive(config: ServeConfig) -> anyhow::Result<()> {
     publisher.adopt().await;
     tasks.spawn("restore of targets", publisher.clone().restore_for_ever());
     tasks.spawn("settings of datasets", publisher.clone().refresh_for_ever());
-    if config.is_watching_datasets {
-        tasks.spawn("caches of datasets that are gone", datasets::wipe_gone(cache, tasks.token()));
+    if let Some(interval) = config.watch_datasets {
+        tasks.spawn("caches of datasets that are gone", datasets::wipe_gone(cache, interval, tasks.token()));
     }
     serve_sockets(&config, publisher.clone(), metrics, &readiness, &tasks)?;
     if let Some(path) = &config.addresses_file {

@@ -18,6 +18,9 @@ const IDLE: Duration = Duration::from_secs(30);
 /// Time between two questions to the workers of a mounted Dataset: one small question of each node. Guess.
 const REFRESH: Duration = Duration::from_secs(60);
 
+/// Time between two questions to the API server: a node's disk can wait, and a thousand nodes ask.
+const WATCH_DATASETS: Duration = Duration::from_secs(600);
+
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
@@ -54,6 +57,9 @@ pub struct ServeArgs {
     /// How often the workers of mounted Datasets are asked how much this node may keep by now, seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = REFRESH.as_secs(), hide = true, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub refresh_seconds: u64,
+    /// How often the API server is asked which Datasets live, seconds.
+    #[arg(long, value_name = "SECONDS", env = "MILLRACE_WATCH_DATASETS_SECONDS", default_value_t = WATCH_DATASETS.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub watch_datasets_seconds: u64,
     /// The device by which FUSE file systems are mounted.
     #[arg(long, value_name = "FILE", default_value = "/dev/fuse", hide = true)]
     pub fuse_device: PathBuf,
@@ -85,8 +91,8 @@ pub struct ServeConfig {
     pub cache_dir: PathBuf,
     /// Most bytes of all caches; 0: no limit.
     pub cache_limit_bytes: u64,
-    /// Whether to ask the API server which Datasets live.
-    pub is_watching_datasets: bool,
+    /// How often to ask the API server which Datasets live; `None`: never.
+    pub watch_datasets: Option<Duration>,
     /// How often to ask the workers of mounted Datasets for their settings.
     pub refresh: Duration,
     /// How long a publish waits.
@@ -116,7 +122,7 @@ impl ServeConfig {
             state_dir: or(&args.state_dir, plugin.join("state")),
             cache_dir: args.cache_dir.clone(),
             cache_limit_bytes: args.node_cache_limit.bytes(),
-            is_watching_datasets: args.watch_datasets,
+            watch_datasets: args.watch_datasets.then_some(Duration::from_secs(args.watch_datasets_seconds)),
             refresh: Duration::from_secs(args.refresh_seconds),
             publish_wait: Duration::from_secs(args.publish_wait_seconds),
             idle: Duration::from_secs(args.idle_seconds),
@@ -155,8 +161,10 @@ mod tests {
 
     #[test]
     fn datasets_are_watched_by_choice() {
-        assert!(!parse(&[]).is_watching_datasets);
-        assert!(parse(&["--watch-datasets"]).is_watching_datasets);
-        assert!(!parse(&["--watch-datasets=false"]).is_watching_datasets);
+        let watch = |arguments: &[&str]| parse(arguments).watch_datasets;
+        assert_eq!(watch(&[]), None);
+        assert_eq!(watch(&["--watch-datasets"]), Some(WATCH_DATASETS));
+        assert_eq!(watch(&["--watch-datasets", "--watch-datasets-seconds=2"]), Some(Duration::from_secs(2)));
+        assert_eq!(watch(&["--watch-datasets=false", "--watch-datasets-seconds=2"]), None);
     }
 }

@@ -7,6 +7,7 @@ mod examples;
 mod faults;
 mod kills;
 mod main_job;
+mod node_cache;
 mod nodes;
 mod plugin;
 mod refused;
