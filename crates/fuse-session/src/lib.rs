@@ -18,6 +18,7 @@ mod negotiate;
 mod node;
 mod notify;
 mod opcode;
+mod open_nodes;
 mod open_record;
 mod open_table;
 mod reply;
