@@ -17,10 +17,12 @@ use crate::config::Eviction;
 use crate::open_file::{LEASE_STAMPS, LockedFile, OpenFile};
 use crate::pair::{Opened, open_pair};
 use crate::recount::contents;
+use crate::seal::Seal;
 use crate::sidecar::{MARK_UNUSED, PAGE_BYTES, Record};
 use crate::stats::{NotKept, add};
 use crate::tier::{Purpose, Tier};
 use crate::usage::Held;
+use crate::whole::Unheld;
 
 /// Blocks remembered by one search: 32 GiB of blocks of the default size, so that a search over a hundred thousand
 /// files (half a second) comes once in minutes.
@@ -228,9 +230,16 @@ impl Tier {
             // Beside the open files, which a search of all would otherwise push out.
             let Ok(Opened::File(open)) = open_pair(&self.paths(content), content) else { continue };
             let Ok(records) = open.records() else { continue };
-            for victim in
-                victims_of(content, &records, open.is_marked(MARK_UNUSED), eviction, is_read_through)
-            {
+            let Ok(seal) = open.seal() else { continue };
+            let of_file =
+                victims_of(content, &records, open.is_marked(MARK_UNUSED), eviction, is_read_through);
+            // What the kernel may read goes whole, when none of it is wanted any more.
+            let of_file = match seal.is_handed_over() {
+                true if open.is_held() => continue,
+                true => newest(of_file),
+                false => of_file,
+            };
+            for victim in of_file {
                 least_recent += usize::from(victim.rank == Rank::LeastRecent);
                 first.push(victim);
                 if first.len() > VICTIMS {
@@ -278,6 +287,12 @@ impl Tier {
         if rank(record, is_unused, eviction) != Some(victim.rank) {
             return Ok(None);
         }
+        let is_handed_over = open.seal().map_err(io)?.is_handed_over();
+        // Held until the file is gone, so that nobody gives it to the kernel meanwhile.
+        let unheld = if is_handed_over { Unheld::of(&locked).map_err(io)? } else { None };
+        if is_handed_over && unheld.is_none() {
+            return Ok(None);
+        }
         let is_last = (0..).zip(&records).all(|(block, record)| block == victim.block || record.pages == 0);
         if victim.rank == Rank::Unused {
             return self.remove(&locked).map(Some);
@@ -287,6 +302,11 @@ impl Tier {
         }
         if is_last {
             return self.remove(&locked).map(Some);
+        }
+        if is_handed_over {
+            let newest = records.iter().map(|record| record.stamp).max().unwrap_or(0);
+            let is_wanted = newest != victim.stamp || self.stamp().saturating_sub(newest) < LEASE_STAMPS;
+            return if is_wanted { Ok(None) } else { self.remove(&locked).map(Some) };
         }
         if self.stamp().saturating_sub(record.stamp) < LEASE_STAMPS {
             return Ok(None);
@@ -311,6 +331,9 @@ impl Tier {
         if now.stamp != record.stamp {
             locked.set_raw_entries(slots.start, &raw).map_err(io)?;
             return Ok(None);
+        }
+        if locked.open().seal().map_err(io)? != Seal::Open {
+            locked.set_seal(Seal::Open).map_err(io)?;
         }
         let offset = u64::from(slots.start) * CHUNK_BYTES;
         let len = (slots.len() as u64 * CHUNK_BYTES).min(file.len - offset).next_multiple_of(PAGE_BYTES);
@@ -371,6 +394,11 @@ fn victims_of(
             Some(Victim { rank, stamp: record.stamp, content, block })
         })
         .collect()
+}
+
+/// The block of a file that was used last, which stands for all of it.
+fn newest(victims: Vec<Victim>) -> Vec<Victim> {
+    victims.into_iter().max_by_key(|victim| victim.stamp).into_iter().collect()
 }
 
 /// When a block may go; `None` for one that is empty or stays.

@@ -13,9 +13,10 @@
 //! - Quota, number of files, and the floors of free space and inodes are never passed, over all processes that have the
 //!   folder open. What cannot be kept is served all the same, and counted by reason.
 //! - Files are never mapped, so that no fault of the disk is a signal. The exception is [`index_file`], which says why.
+//! - A file that the kernel reads itself ([`Store::pin`]) was verified whole in this boot, and neither its bytes nor its name
+//!   go as long as the kernel holds it.
 //!
-//! Deliberately absent: a database of what is there, a cache of decoded sidecars, fsync, and handing out whole files
-//! for passthrough (a caller would pin them against eviction).
+//! Deliberately absent: a database of what is there, a cache of decoded sidecars, and fsync.
 
 mod admit;
 mod clock;
@@ -32,6 +33,8 @@ mod placing;
 mod read;
 mod recount;
 mod room;
+mod scrub;
+mod seal;
 pub mod serving_mark;
 mod sidecar;
 mod stats;
@@ -39,9 +42,15 @@ mod store;
 mod sweep;
 mod tier;
 mod usage;
+mod verify;
+mod whole;
 mod write;
 
 pub use clock::Clock;
 pub use config::{Eviction, Limits, Medium, StoreConfig, TierConfig};
+pub use scrub::Scrubbed;
+pub use seal::BootTag;
 pub use stats::{NotKept, Stats, TierUsage, Usage};
 pub use store::{Class, Hit, OpenStore, Presence, Store, Written};
+pub use verify::Verification;
+pub use whole::{Pin, Whole};

@@ -13,7 +13,8 @@ use rustix::fs::{FallocateFlags, fallocate};
 use zerocopy::IntoBytes;
 
 use crate::lock::{FileLock, LOCK_WAIT, TURN_WAIT};
-use crate::sidecar::{Entry, Layout, MARKS_OFFSET, Record};
+use crate::seal::Seal;
+use crate::sidecar::{Entry, Layout, MARKS_OFFSET, Record, SEAL_OFFSET};
 use crate::stats::NotKept;
 
 /// Entries read with one call: a request of 1 MiB has 16, a block of 8 MiB has 128.
@@ -79,6 +80,23 @@ impl OpenFile {
         self.sidecar.read_exact_at(&mut byte, MARKS_OFFSET)?;
         self.marks.store(byte[0], Ordering::Relaxed);
         Ok(byte[0] & mark != 0)
+    }
+
+    /// What the seal says now.
+    pub fn seal(&self) -> io::Result<Seal> {
+        let mut word = [0; 8];
+        self.sidecar.read_exact_at(&mut word, SEAL_OFFSET)?;
+        Ok(Seal::decode(u64::from_le_bytes(word), self.layout.file.content))
+    }
+
+    /// The inode number of the data file.
+    pub fn tag(&self) -> io::Result<u64> {
+        Ok(self.data.metadata()?.ino())
+    }
+
+    /// The device number of its file system.
+    pub fn device(&self) -> io::Result<u64> {
+        Ok(self.data.metadata()?.dev())
     }
 
     /// Calls `each` with the slots of a range, in order, and what their entries say, until it answers false.
@@ -155,10 +173,21 @@ pub(crate) struct LockedFile<'a> {
     _turn: MutexGuard<'a, ()>,
 }
 
-impl LockedFile<'_> {
+impl<'a> LockedFile<'a> {
     /// The file.
-    pub fn open(&self) -> &OpenFile {
+    pub fn open(&self) -> &'a OpenFile {
         self.open
+    }
+
+    /// Its data, as this process has it open.
+    pub fn data(&self) -> &'a File {
+        &self.open.data
+    }
+
+    /// Writes the seal.
+    pub fn set_seal(&self, seal: Seal) -> io::Result<()> {
+        let word = seal.encode(self.open.layout.file.content);
+        self.open.sidecar.write_all_at(&word.to_le_bytes(), SEAL_OFFSET)
     }
 
     /// Sets or takes away a mark.

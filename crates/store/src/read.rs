@@ -9,6 +9,7 @@ use millrace_api::crc::crc32c;
 
 use crate::config::Eviction;
 use crate::open_file::OpenFile;
+use crate::seal::Seal;
 use crate::sidecar::{Entry, MARK_READ_THROUGH, PAGE_BYTES, Record, pages_of};
 use crate::stats::{NotKept, add};
 use crate::store::{Hit, Presence};
@@ -22,6 +23,8 @@ enum Checked {
     Fine,
     /// It was bad and is gone.
     Dropped,
+    /// It is bad, and the kernel may read the file.
+    HandedOver,
 }
 
 impl Tier {
@@ -130,9 +133,13 @@ impl Tier {
     }
 
     /// Looks at a chunk while nobody changes it, and drops it if it is bad. True if it was dropped.
-    fn drop_if_bad(&self, open: &OpenFile, span: &Span, chunk: u32) -> bool {
+    pub(crate) fn drop_if_bad(&self, open: &OpenFile, span: &Span, chunk: u32) -> bool {
         match self.check(open, span, chunk) {
             Ok(Checked::Fine) => false,
+            Ok(Checked::HandedOver) => {
+                self.discard_for(open, chunk);
+                true
+            }
             Ok(Checked::Dropped) => {
                 tracing::warn!(content = %span.file.content, chunk, dir = ?self.config.dir, "bad chunk dropped");
                 add(&self.counters.corrupt_chunks, 1);
@@ -166,6 +173,11 @@ impl Tier {
                 pages
             }
         };
+        match open.seal().map_err(io)? {
+            Seal::Open => {}
+            seal if seal.is_handed_over() => return Ok(Checked::HandedOver),
+            _ => locked.set_seal(Seal::Open).map_err(io)?,
+        }
         locked.set_raw_entries(place.slot, &[0]).map_err(io)?;
         // Absent from here on; what cannot be given back is found by the next count.
         let _ = locked.punch(place.offset, u64::from(place.len).next_multiple_of(PAGE_BYTES));

@@ -64,6 +64,15 @@ pub(crate) fn contents(dir: &Path) -> impl Iterator<Item = ContentId> {
     })
 }
 
+/// The contents that have a store file in one of the 256 folders.
+pub(crate) fn contents_of_shard(dir: &Path, shard: u8) -> Vec<ContentId> {
+    let folder = fs::read_dir(blocks_dir(dir).join(format!("{shard:02x}")));
+    let paths = folder.into_iter().flatten().flatten().map(|entry| entry.path());
+    paths
+        .filter_map(|path| name_of(&path).filter(|(_, kind)| *kind == "map").map(|(content, _)| content))
+        .collect()
+}
+
 /// All paths in the folders of store files. A folder that cannot be read has none.
 fn walk(dir: &Path) -> impl Iterator<Item = PathBuf> {
     let paths = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -114,6 +123,9 @@ fn mend(locked: &LockedFile<'_>) -> io::Result<u64> {
         }
         true
     })?;
+    if !damaged.is_empty() && open.seal()?.is_handed_over() {
+        return Err(io::Error::other("chunks lost in a file that the kernel may read"));
+    }
     for slot in &damaged {
         locked.set_raw_entries(*slot, &[0])?;
     }
@@ -135,7 +147,7 @@ fn punch_absent(locked: &LockedFile<'_>) -> io::Result<()> {
     let open = locked.open();
     let Layout { file } = open.layout;
     let is_large = millrace_api::block::chunk_count(file.len) == file.slots;
-    if !is_large {
+    if !is_large || open.seal()?.is_handed_over() {
         return Ok(());
     }
     let chunk = millrace_api::block::CHUNK_BYTES;

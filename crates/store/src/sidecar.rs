@@ -14,7 +14,8 @@
 //! | 40 | 4 | slots |
 //! | 44 | 4 | CRC32C of bytes 0..44 |
 //! | 48 | 1 | marks: bit 0 content is unused, bit 1 has blocks read through; a wrong mark costs only order of eviction |
-//! | 49 | 15 | zero |
+//! | 49 | 7 | zero |
+//! | 56 | 8 | seal, see the module `seal` |
 //! | 64 | 8 × blocks | block records: stamp of last use (u32), then pages (bits 0..24) and read-through (bit 31) |
 //! | 64 + 8 × blocks | 8 × slots | entries |
 //!
@@ -46,6 +47,9 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// Offset of the byte of marks.
 pub(crate) const MARKS_OFFSET: u64 = 48;
+
+/// Offset of the seal.
+pub(crate) const SEAL_OFFSET: u64 = 56;
 
 /// Mark: no version in use needs this content.
 pub(crate) const MARK_UNUSED: u8 = 1;

@@ -12,9 +12,13 @@ use crate::config::{StoreConfig, TierConfig};
 use crate::opening::{OpenTier, open_usage};
 use crate::placing::place;
 use crate::room::{Floors, Room};
+use crate::scrub::Scrubbed;
+use crate::seal::BootTag;
 use crate::stats::{Counters, NotKept, Stats, TierUsage, Usage, add};
 use crate::sweep::{Sweeper, sweep_often};
 use crate::tier::{Tier, TierParts};
+use crate::verify::{Occasion, Verification};
+use crate::whole::{Pin, Whole, is_alone};
 use crate::write::Run;
 
 /// Why a store cannot be opened. A read-only, full or failing file system is no reason: such a store keeps nothing
@@ -138,6 +142,7 @@ pub struct Store {
 #[derive(Debug)]
 struct Inner {
     tiers: Arc<[Tier]>,
+    boot: BootTag,
     counters: Arc<Counters>,
     _sweeper: Option<Sweeper>,
 }
@@ -149,6 +154,14 @@ impl Store {
     /// # Errors
     /// See [`OpenStore`].
     pub fn open(config: StoreConfig) -> Result<Self, OpenStore> {
+        Self::open_in_boot(config, BootTag::current())
+    }
+
+    /// The same, where the boot is told: files are handed out whole only where they were verified in it.
+    ///
+    /// # Errors
+    /// See [`OpenStore`].
+    pub fn open_in_boot(config: StoreConfig, boot: BootTag) -> Result<Self, OpenStore> {
         let StoreConfig { tiers, eviction, limits, clock } = config;
         let counters = Arc::new(Counters::default());
         let open_files = open_files_of(limits.open_files, tiers.len());
@@ -165,7 +178,7 @@ impl Store {
         tiers.iter().try_for_each(open_tier)?;
         let tiers: Arc<[Tier]> = tiers.into();
         let sweeper = if tiers.is_empty() { None } else { sweep_often(&tiers) };
-        Ok(Self { inner: Arc::new(Inner { tiers, counters, _sweeper: sweeper }) })
+        Ok(Self { inner: Arc::new(Inner { tiers, boot, counters, _sweeper: sweeper }) })
     }
 
     /// The longest run of present chunks from `chunks.start` on, for sendfile; `None` where the first one is not there.
@@ -174,6 +187,11 @@ impl Store {
         let found = hit.as_ref().map_or(0, |hit| hit.crcs.len() as u32);
         self.count_read(span, &chunks, found);
         hit
+    }
+
+    /// Whether a file is open here, so that a look into it most likely does not wait for the disk.
+    pub fn has_open(&self, file: &StoreFile) -> bool {
+        self.inner.tiers.iter().any(|tier| tier.open_files.peek(file.content).is_some())
     }
 
     /// Copies the longest run of present chunks from `chunks.start` on to `buffer`, checksums compared, and returns how
@@ -239,6 +257,61 @@ impl Store {
     /// Whether all chunks of a store file are there.
     pub fn complete(&self, file: &StoreFile) -> bool {
         self.present(file, 0..file.slots).is_full()
+    }
+
+    /// Whether the kernel could read an object itself. Notes a use.
+    pub fn whole(&self, span: &Span) -> Whole {
+        if !is_alone(span) {
+            return Whole::Packed;
+        }
+        let boot = self.inner.boot;
+        let found = self.inner.tiers.iter().map(|tier| tier.whole(span, boot));
+        found
+            .reduce(|one, other| if one == Whole::Incomplete { other } else { one })
+            .unwrap_or(Whole::Incomplete)
+    }
+
+    /// Opens a file of the first folder, to learn what its file system can do.
+    ///
+    /// # Errors
+    /// Those of open(2); not found where there is no folder.
+    pub fn sample_file(&self) -> std::io::Result<File> {
+        let tier = self.inner.tiers.first().ok_or(std::io::ErrorKind::NotFound)?;
+        File::open(tier.config.dir.join("lock"))
+    }
+
+    /// Opens the whole verified file of an object for the kernel, and keeps it from eviction in all processes for as long as
+    /// that is open. `None` where it is not verified in this boot, or going just now.
+    pub fn pin(&self, span: &Span) -> Option<Pin> {
+        self.inner.tiers.iter().find_map(|tier| tier.pin(span, self.inner.boot))
+    }
+
+    /// Compares all chunks of an object with their checksums, so that it can be handed out whole. `go_on` hears of each piece
+    /// that was read, in bytes, and may call it off. Bad chunks are dropped and counted.
+    pub fn verify(&self, span: &Span, go_on: &mut dyn FnMut(u64) -> bool) -> Verification {
+        let boot = self.inner.boot;
+        for tier in self.inner.tiers.iter() {
+            match tier.verify(span, boot, Occasion::Use, go_on) {
+                Verification::Incomplete => {}
+                found => return found,
+            }
+        }
+        Verification::Incomplete
+    }
+
+    /// Compares all files once that can be handed out whole, where no other process is at it. `go_on` as in
+    /// [`verify`](Self::verify): whoever calls this says by it how fast it may go.
+    ///
+    /// # Errors
+    /// When a folder cannot be used for it.
+    pub fn scrub(&self, go_on: &mut dyn FnMut(u64) -> bool) -> std::io::Result<Scrubbed> {
+        let mut done = Scrubbed::default();
+        for tier in self.inner.tiers.iter() {
+            let Scrubbed { files, bad_files } = tier.scrub(self.inner.boot, go_on)?;
+            done.files += files;
+            done.bad_files += bad_files;
+        }
+        Ok(done)
     }
 
     /// Marks content that no version in use needs: it goes first when room is needed, and is kept until then. Reading or

@@ -12,6 +12,7 @@ use millrace_api::block::{ChunkPlace, Span};
 use crate::admit::Ask;
 use crate::evict::{Wanted, Yield};
 use crate::open_file::{LEASE_STAMPS, LockedFile, OpenFile};
+use crate::seal::Seal;
 use crate::sidecar::{Entry, Layout, MARK_READ_THROUGH, PAGE_BYTES, Record, pages_of};
 use crate::stats::{NotKept, add};
 use crate::store::{Class, Presence};
@@ -129,6 +130,15 @@ impl Tier {
         let blocks = self.additions(&locked, &slots, &absent_places, run.class).map_err(io)?;
         if absent.is_empty() {
             return Ok(Pass::Kept);
+        }
+        match open.seal().map_err(io)? {
+            Seal::Open => {}
+            // It was whole, so its sidecar has rotted.
+            seal if seal.is_handed_over() => {
+                self.discard(open);
+                return Ok(Pass::Removed);
+            }
+            _ => locked.set_seal(Seal::Open).map_err(io)?,
         }
         if let Err((reason, ask)) = self.reserve_all(&blocks) {
             return Ok(Pass::Full(reason, ask));
