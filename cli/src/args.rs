@@ -8,6 +8,7 @@ use clap_complete::Shell;
 use millrace_daemon::logging::LogArgs;
 use millrace_s3_server::backend::spec::SyntheticSpec;
 
+use crate::bench;
 use crate::kubernetes::args as kubernetes;
 use crate::local::folder::DatasetName;
 
@@ -61,6 +62,13 @@ pub enum Command {
         #[command(subcommand)]
         command: S3Command,
     },
+    #[command(
+        about = bench::help::ABOUT,
+        long_about = bench::help::LONG_ABOUT,
+        after_help = bench::help::AFTER,
+        after_long_help = bench::help::AFTER_LONG
+    )]
+    Bench(Box<bench::args::BenchArgs>),
     /// Check a Dataset's file as the API server and the workers would.
     #[command(
         after_help = "Example:\n  millrace validate -f dataset.yaml\n\nAll problems are listed at once, each with field, \

@@ -23,7 +23,8 @@ mod tests {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut crate::args::Cli::command(), "millrace", &mut script);
             let script = String::from_utf8(script).unwrap();
-            for command in ["status", "why", "warm", "local", "s3", "validate", "crd", "completions"] {
+            for command in ["status", "why", "warm", "local", "s3", "bench", "validate", "crd", "completions"]
+            {
                 assert!(script.contains(command), "{shell}: {command}");
             }
         }

@@ -1,6 +1,7 @@
 //! The program `millrace`: Datasets of a cluster, the whole system on one machine, and the embedded S3 server.
 
 mod args;
+mod bench;
 mod completions;
 mod crd_docs;
 mod exit;
@@ -46,6 +47,7 @@ fn run(command: Command, log_filter: &str) -> anyhow::Result<()> {
         Command::Local(args) => runtime()?.block_on(local::run(&args, log_filter)),
         Command::S3 { command: S3Command::Serve(args) } => runtime()?.block_on(s3::serve(&args)),
         Command::S3 { command: S3Command::Check(args) } => s3_check::check(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Validate(args) => validate::validate(&args),
         Command::Crd { docs: false } => exit::print(&millrace_api::dataset::crd::dataset_crd_yaml()),
         Command::Crd { docs: true } => {
