@@ -27,6 +27,8 @@ pub struct Request {
     pub namespace: String,
     /// Name, if any.
     pub name: String,
+    /// Whether it asks for objects with a label or a field of some value only.
+    pub has_selector: bool,
 }
 
 impl Request {
@@ -42,6 +44,11 @@ impl Audit {
         let file = cluster.paths.logs.join("audit.jsonl");
         let from = file.metadata().map(|metadata| metadata.len()).unwrap_or(0);
         Self { file, from }
+    }
+
+    /// From the start of the cluster, or of the newest file of the log.
+    pub fn whole(cluster: &Cluster) -> Self {
+        Self { from: 0, ..Self::from_now(cluster) }
     }
 
     /// What Millrace's own accounts have asked for since.
@@ -65,5 +72,7 @@ fn request(entry: &Value, account: &str) -> Option<Request> {
     let resource = text(&object["resource"]);
     let resource = if group.is_empty() { resource } else { format!("{group}/{resource}") };
     let (verb, namespace, name) = (text(&entry["verb"]), text(&object["namespace"]), text(&object["name"]));
-    Some(Request { account, verb, resource, namespace, name })
+    let asked = entry["requestURI"].as_str().unwrap_or_default();
+    let has_selector = asked.contains("labelSelector=") || asked.contains("fieldSelector=");
+    Some(Request { account, verb, resource, namespace, name, has_selector })
 }

@@ -99,3 +99,25 @@ fn a_training_job_learns_from_what_it_reads() {
         said.split_once("accuracy: ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
     assert!(percent.is_some_and(|percent| percent > 90.0), "{said}");
 }
+
+#[test]
+fn every_example_is_taken_by_the_api_server_field_by_field() {
+    let Some(cluster) = Cluster::shared("every_example_is_taken_by_the_api_server_field_by_field") else {
+        return;
+    };
+    let space = Namespace::new(&cluster);
+    // Users' namespaces are mostly laxer; what matters here is that no field is unknown and no value refused.
+    let relaxed = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}});
+    cluster.objects.merge("", "v1/Namespace", &space.name, &relaxed);
+    let mut refused = Vec::new();
+    for folder in ["examples", "examples/kubernetes"] {
+        let folder = format!("--filename={REPOSITORY}/{folder}");
+        let dry =
+            ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-n", &space.name, &folder];
+        let applied = cluster.kubectl().args(dry).output().unwrap();
+        if !applied.status.success() {
+            refused.push(text(&applied));
+        }
+    }
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
+}

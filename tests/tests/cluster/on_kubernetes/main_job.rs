@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use millrace_tests::kubernetes::bucket::{Bucket, Contents, FIRST};
 use millrace_tests::kubernetes::cluster::Cluster;
 use millrace_tests::kubernetes::namespace::{Namespace, READY, RUN};
-use millrace_tests::kubernetes::objects::{DATASET, JOB, POD};
+use millrace_tests::kubernetes::objects::{DATASET, JOB, POD, condition};
 use millrace_tests::kubernetes::readers::{AT_DATA, SUM_ALL, check_sums, job};
 
 /// Small enough to be quick, large enough for blocks and packs.
@@ -117,7 +117,7 @@ fn writing_fails_and_says_read_only() {
 #[test]
 fn the_first_byte_comes_within_ten_seconds_of_apply() {
     let Some(cluster) = Cluster::alone("the_first_byte_comes_within_ten_seconds_of_apply") else { return };
-    let mut taken = Vec::new();
+    let (mut taken, mut ready_after) = (Vec::new(), Vec::new());
     for _ in 0..5 {
         let space = Namespace::new(&cluster);
         let bucket = Bucket::start(&space, Contents::new(20, 1_000_000));
@@ -129,13 +129,27 @@ fn the_first_byte_comes_within_ten_seconds_of_apply() {
             None,
             &format!("head -c 1 /data/{FIRST} >/dev/null && echo read; sleep 60"),
         );
+        let (mut runs_at, mut ready_at) = (None, None);
         while !cluster.objects.log(&space.name, "reader", None).is_ok_and(|log| log.contains("read")) {
+            let worker = space.get(POD, "millrace-data-0").unwrap_or_default();
+            let dataset = space.get(DATASET, "data").unwrap_or_default();
+            let runs = worker["status"]["phase"] == "Running";
+            let is_ready = condition(&dataset, "Ready").is_some_and(|ready| ready.0 == "True");
+            runs_at = runs_at.or_else(|| runs.then(|| started.elapsed()));
+            ready_at = ready_at.or_else(|| is_ready.then(|| started.elapsed()));
             assert!(started.elapsed() < RUN, "no byte within {RUN:?}");
             std::thread::sleep(Duration::from_millis(50));
         }
-        taken.push(started.elapsed());
+        let read_at = started.elapsed();
+        taken.push(read_at);
+        // What has come between two looks has come by now.
+        ready_after.push(ready_at.unwrap_or(read_at).saturating_sub(runs_at.unwrap_or(read_at)));
     }
     taken.sort();
-    println!("from apply to the first byte in a pod: {taken:?}");
+    ready_after.sort();
+    println!(
+        "from apply to the first byte in a pod: {taken:?}; from a worker that runs to Ready: {ready_after:?}"
+    );
+    assert!(ready_after[2] <= Duration::from_secs(5), "median of {ready_after:?}");
     assert!(taken[2] <= Duration::from_secs(10), "median of {taken:?}");
 }

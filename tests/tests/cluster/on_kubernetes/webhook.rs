@@ -79,6 +79,37 @@ fn pods_of_jobs_deployments_and_stateful_sets_get_their_datasets() {
 }
 
 #[test]
+fn init_containers_get_the_dataset_too_and_only_chosen_containers_where_some_are_chosen() {
+    let test = "init_containers_get_the_dataset_too_and_only_chosen_containers_where_some_are_chosen";
+    let Some(cluster) = Cluster::shared(test) else { return };
+    let space = Namespace::new(&cluster);
+    let secure = "securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}, image: \"registry.test/shell:1\"";
+    let pod = |name: &str, more: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, annotations: {{millrace.dev/dataset: \"data=/data\"{more}}}}}, spec: \
+             {{securityContext: {{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {{type: RuntimeDefault}}}}, \
+             initContainers: [{{name: prepare, {secure}}}], containers: [{{name: main, {secure}}}, {{name: side, {secure}}}]}}}}"
+        )
+    };
+    let with_mount = |name: &str| {
+        let spec = space.get(POD, name).unwrap()["spec"].clone();
+        let all = [&spec["initContainers"], &spec["containers"]].map(|list| list.as_array().unwrap().clone());
+        let has_it = |container: &&Value| {
+            let mounts = container["volumeMounts"].as_array();
+            mounts.is_some_and(|mounts| mounts.iter().any(|mount| mount["mountPath"] == "/data"))
+        };
+        let named = all.concat().iter().filter(has_it).map(|found| found["name"].clone()).collect::<Vec<_>>();
+        named.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
+    };
+    space.apply(&pod("all", ""));
+    assert_eq!(with_mount("all"), ["prepare", "main", "side"]);
+    space.apply(&pod("some", ", millrace.dev/containers: \"prepare,side\""));
+    assert_eq!(with_mount("some"), ["prepare", "side"]);
+    let message = space.refusal(&pod("wrong", ", millrace.dev/containers: loader"));
+    assert!(message.contains("loader") && message.contains("main"), "{message}");
+}
+
+#[test]
 fn a_waiting_pod_is_told_for_what_it_waits() {
     let Some(cluster) = Cluster::shared("a_waiting_pod_is_told_for_what_it_waits") else { return };
     let space = Namespace::new(&cluster);
