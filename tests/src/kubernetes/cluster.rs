@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 
 use super::objects::Objects;
+use super::turn::Turn;
 use crate::skip::skipped;
 
 /// Namespace of the release.
@@ -16,9 +16,6 @@ pub const SYSTEM: &str = "millrace-system";
 
 /// For any one call of the API server.
 const CALL: Duration = Duration::from_secs(20);
-
-/// Tests that disturb others take it for themselves.
-static TURN: RwLock<()> = RwLock::new(());
 
 /// Where a cluster keeps what.
 #[derive(Debug, Clone)]
@@ -37,33 +34,32 @@ pub struct Cluster {
     pub objects: Objects,
     /// Where it keeps what.
     pub paths: Paths,
-    _turn: Turn,
-}
-
-#[expect(dead_code, reason = "held until the end of a test")]
-enum Turn {
-    Shared(RwLockReadGuard<'static, ()>),
-    Alone(RwLockWriteGuard<'static, ()>),
+    turn: Turn,
 }
 
 impl Cluster {
     /// The cluster, used by other tests at the same time; none, and a word about it, where it is not up.
     pub fn shared(test: &str) -> Option<Self> {
         let paths = paths(test)?;
-        Some(Self::connect(paths, Turn::Shared(TURN.read().unwrap_or_else(PoisonError::into_inner))))
+        Some(Self::connect(paths, Turn::shared()))
     }
 
     /// The cluster without any other test, for one that takes away what others need.
     pub fn alone(test: &str) -> Option<Self> {
         let paths = paths(test)?;
-        Some(Self::connect(paths, Turn::Alone(TURN.write().unwrap_or_else(PoisonError::into_inner))))
+        Some(Self::connect(paths, Turn::alone()))
     }
 
     fn connect(paths: Paths, turn: Turn) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let client = runtime.block_on(client(&paths));
-        Self { objects: Objects::new(client, runtime), paths, _turn: turn }
+        Self { objects: Objects::new(client, runtime), paths, turn }
+    }
+
+    /// Only looks, for as long as that takes: tests that run beside others do so meanwhile, and none has the cluster alone.
+    pub fn rest<T>(&self, look: impl FnOnce() -> T) -> T {
+        self.turn.rest(look)
     }
 
     /// Installs Millrace, where it is not.

@@ -12,3 +12,4 @@ pub mod objects;
 pub mod own_operator;
 pub mod plugin;
 pub mod readers;
+mod turn;
