@@ -1,7 +1,8 @@
-//! What may Millrace do in a cluster?
+//! What may Millrace do in a cluster, and for what does it ask there?
 
 use std::collections::BTreeSet;
 
+use millrace_tests::kubernetes::audit::{Audit, Request};
 use millrace_tests::kubernetes::cluster::Cluster;
 use serde_json::Value;
 
@@ -50,4 +51,22 @@ fn pairs(rule: &Value) -> Vec<(String, String)> {
         }
     }
     pairs
+}
+
+#[test]
+fn only_what_is_ours_is_listed_and_watched_but_for_datasets() {
+    let Some(cluster) = Cluster::shared("only_what_is_ours_is_listed_and_watched_but_for_datasets") else {
+        return;
+    };
+    let requests = Audit::whole(&cluster).requests();
+    let of_many = |request: &&Request| ["list", "watch"].contains(&request.verb.as_str());
+    let whole: BTreeSet<&Request> = requests
+        .iter()
+        .filter(of_many)
+        .filter(|request| !request.has_selector && request.resource != "millrace.dev/datasets")
+        // Who uses the claim of a Dataset that is deleted: any pod of its namespace may.
+        .filter(|request| !(request.resource == "pods" && !request.namespace.is_empty()))
+        .collect();
+    assert!(whole.is_empty(), "{whole:#?}");
+    assert!(requests.iter().filter(of_many).any(|request| request.has_selector), "nothing was watched");
 }
