@@ -67,24 +67,14 @@ impl Cluster {
         script(&["install"]);
     }
 
-    /// Ends all processes of a node at once, as the loss of power would.
-    pub fn crash_node(&self, node: &str) {
-        script(&["node", "crash", node]);
-    }
-
-    /// Starts a node that has ended, with the state that it had.
-    pub fn start_node(&self, node: &str) {
-        script(&["node", "start", node]);
+    /// Ends all processes of a node at once, as the loss of power would; it starts again with the state that it had.
+    pub fn crash_node(&self, node: &str) -> Away {
+        Away::begin(&["node", "crash", node], &["node", "start", node])
     }
 
     /// Stops all processes of a node, without ending them.
-    pub fn freeze_node(&self, node: &str) {
-        script(&["node", "freeze", node]);
-    }
-
-    /// Lets the processes of a frozen node go on.
-    pub fn thaw_node(&self, node: &str) {
-        script(&["node", "thaw", node]);
+    pub fn freeze_node(&self, node: &str) -> Away {
+        Away::begin(&["node", "freeze", node], &["node", "thaw", node])
     }
 
     /// Kills the kubelet of a node; it comes back by itself.
@@ -97,14 +87,9 @@ impl Cluster {
         script(&[&["node", "exec", node], command].concat())
     }
 
-    /// Ends the API server.
-    pub fn stop_api_server(&self) {
-        script(&["api", "stop"]);
-    }
-
-    /// Starts the API server again; returns when it answers.
-    pub fn start_api_server(&self) {
-        script(&["api", "start"]);
+    /// Ends the API server; it answers when it is back.
+    pub fn stop_api_server(&self) -> Away {
+        Away::begin(&["api", "stop"], &["api", "start"])
     }
 
     /// A command of kubectl as an administrator.
@@ -112,6 +97,35 @@ impl Cluster {
         let mut command = Command::new(self.paths.bin.join("kubectl"));
         command.env("KUBECONFIG", &self.paths.kubeconfig);
         command
+    }
+}
+
+/// Something of the cluster that is away. It comes back with this value, also where the test fails: others need it.
+#[must_use = "what is away comes back with this value"]
+pub struct Away {
+    back: Vec<String>,
+}
+
+impl Away {
+    fn begin(away: &[&str], back: &[&str]) -> Self {
+        // Before: where it goes half away, that is put right too.
+        let new = Self { back: back.iter().map(|&part| part.to_owned()).collect() };
+        script(away);
+        new
+    }
+
+    /// Has it come back.
+    pub fn end(self) {}
+}
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        let back: Vec<&str> = self.back.iter().map(String::as_str).collect();
+        match try_script(&back) {
+            Ok(_) => {}
+            Err(error) if std::thread::panicking() => eprintln!("{error}"),
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 
@@ -144,6 +158,18 @@ async fn client(paths: &Paths) -> Client {
 
 /// Runs `scripts/cluster`; what it has printed.
 fn script(args: &[&str]) -> String {
+    try_script(args).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The same; what went wrong where it fails.
+fn try_script(args: &[&str]) -> Result<String, String> {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../scripts/cluster");
-    crate::skip::output_of(Command::new(script).args(args))
+    let output = Command::new(script).args(args).output();
+    let output = output.map_err(|error| format!("scripts/cluster {args:?}: {error}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(format!("scripts/cluster {args:?}: {}: {}", output.status, text(&output.stderr)))
+    }
 }

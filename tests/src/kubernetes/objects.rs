@@ -150,11 +150,16 @@ impl Objects {
         panic!("{kind} {name}: not within {within:?}: {what}; last: {last}");
     }
 
-    /// Waits until an object is gone.
+    /// Waits until an object is gone. Where the API server does not answer, it is asked again.
     pub fn wait_until_gone(&self, namespace: &str, kind: Kind<'_>, name: &str, within: Duration) {
         let started = Instant::now();
-        while let Some(object) = self.get(namespace, kind, name) {
-            assert!(started.elapsed() < within, "{kind} {name} is still there after {within:?}: {object:#}");
+        loop {
+            let last = match self.try_get(namespace, kind, name) {
+                Ok(None) => return,
+                Ok(Some(object)) => format!("{object:#}"),
+                Err(error) => error,
+            };
+            assert!(started.elapsed() < within, "{kind} {name} is not gone after {within:?}: {last}");
             std::thread::sleep(POLL);
         }
     }

@@ -95,27 +95,29 @@ done"#
         reader
     }
 
-    /// How many rounds it has made; fails the test where it has met an error.
-    pub fn rounds(&self) -> usize {
-        let log = self.namespace.cluster.objects.log(&self.namespace.name, &self.pod, None);
-        // Away for a moment: the API server, the kubelet or the container's first line.
-        let Ok(log) = log else { return 0 };
+    /// How many rounds it has made, where that can be found out now: away for a moment may be the API server, the kubelet or the
+    /// container. Fails the test where it has met an error.
+    fn rounds(&self) -> Result<usize, String> {
+        let log = self.namespace.cluster.objects.log(&self.namespace.name, &self.pod, None)?;
         assert!(!log.contains("WRONG"), "reader {}: {log}", self.pod);
-        log.lines().filter(|line| line.starts_with("round ")).count()
+        Ok(log.lines().filter(|line| line.starts_with("round ")).count())
     }
 
     /// Waits for so many rounds more than it has made.
     pub fn wait_for_rounds(&self, more: usize, within: Duration) {
         let started = Instant::now();
-        let wanted = self.rounds() + more;
+        let mut wanted = None;
         loop {
             let found = self.rounds();
-            if found >= wanted {
+            // Counted from the first answer: rounds that were made before are none of these.
+            if let Ok(found) = found
+                && found >= *wanted.get_or_insert(found + more)
+            {
                 return;
             }
             assert!(
                 started.elapsed() < within,
-                "reader {} has made {found} rounds, not {wanted}, within {within:?}",
+                "reader {} has made {found:?} rounds, not {wanted:?}, within {within:?}",
                 self.pod
             );
             std::thread::sleep(Duration::from_millis(200));

@@ -106,10 +106,10 @@ fn readers_outlive_a_minute_without_the_api_server() {
     let bucket = Bucket::start(&space, CONTENTS);
     space.ready_dataset("data", &bucket, &uncached(2));
     let reader = EndlessReader::start(&space, "reader", None, &CONTENTS);
-    cluster.stop_api_server();
+    let api_server = cluster.stop_api_server();
     // Long enough for leases to run out and for watches to be given up.
     std::thread::sleep(Duration::from_secs(60));
-    cluster.start_api_server();
+    api_server.end();
     reader.wait_for_rounds(2, ROUND);
     space.merge(DATASET, "data", &json!({"spec": {"workers": {"replicas": 1}}}));
     wait_for_workers(&space, 1);
@@ -130,9 +130,9 @@ fn readers_outlive_the_crash_of_a_workers_node() {
     let victim = victim.expect("workers are spread over three nodes");
     let reader = EndlessReader::start(&space, "reader", Some(&s3), &CONTENTS);
     let boot = boot_of(&cluster, &victim);
-    cluster.crash_node(&victim);
+    let node = cluster.crash_node(&victim);
     reader.wait_for_rounds(2, ROUND);
-    cluster.start_node(&victim);
+    node.end();
     wait_for_boot_after(&boot, &cluster, &victim);
     wait_for_workers(&space, 3);
     reader.wait_for_rounds(1, ROUND);
@@ -164,8 +164,7 @@ fn a_node_comes_back_from_a_reboot_and_pods_read() {
     let victim = ["node1", "node2", "node3"].into_iter().find(|node| *node != s3 && *node != worker).unwrap();
     drop(EndlessReader::start(&space, "before", Some(victim), &CONTENTS));
     let boot = boot_of(&cluster, victim);
-    cluster.crash_node(victim);
-    cluster.start_node(victim);
+    cluster.crash_node(victim).end();
     wait_for_boot_after(&boot, &cluster, victim);
     EndlessReader::start(&space, "after", Some(victim), &CONTENTS);
     for pod in ["before", "after"] {
