@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
 use millrace_api::names;
-use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// For how long a lease holds after its last renewal. A fail-over takes this and one look more: under 15 s.
@@ -27,25 +27,43 @@ const MARGIN: Duration = Duration::from_secs(3);
 const DEADLINE: Duration = Duration::from_secs(3);
 
 /// Whether we hold the lease, for those who write. Clones share it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Held {
-    until: Arc<Mutex<Option<Instant>>>,
+    until: Arc<watch::Sender<Option<Instant>>>,
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self { until: Arc::new(watch::Sender::new(None)) }
+    }
 }
 
 impl Held {
     /// Whether something may be written now.
     pub fn is_held(&self) -> bool {
-        self.until.lock().is_some_and(|until| Instant::now() < until)
+        self.until.borrow().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Waits until something may be written.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn taken(&self) {
+        let mut renewals = self.until.subscribe();
+        while !self.is_held() {
+            // The sender is ours: it is there.
+            let _ = renewals.changed().await;
+        }
     }
 
     /// Held for ever, where there is nobody else.
     pub fn always() -> Self {
         let century = Duration::from_secs(100 * 365 * 24 * 3600);
-        Self { until: Arc::new(Mutex::new(Some(Instant::now() + century))) }
+        Self { until: Arc::new(watch::Sender::new(Some(Instant::now() + century))) }
     }
 
     fn set(&self, renewed: Option<Instant>) {
-        *self.until.lock() = renewed.map(|at| at + DURATION - MARGIN);
+        self.until.send_replace(renewed.map(|at| at + DURATION - MARGIN));
     }
 }
 
@@ -207,5 +225,18 @@ mod tests {
         tokio::time::advance(DURATION - MARGIN).await;
         assert!(!held.is_held());
         assert!(Held::always().is_held());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_the_lease_is_woken_when_it_is_taken() {
+        let held = Held::default();
+        let waits = tokio::spawn({
+            let held = held.clone();
+            async move { held.taken().await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished());
+        held.set(Some(Instant::now()));
+        waits.await.unwrap();
     }
 }

@@ -76,7 +76,8 @@ pub async fn serve(args: ServeArgs) -> Result<(), Serve> {
     let webhook_metrics = WebhookMetrics::register(&registry).map_err(Serve::Metrics)?;
     let readiness = Readiness::new();
     let key_condition = readiness.condition("master-key", "not read yet");
-    let certificate_condition = readiness.condition("certificate", "there is none yet");
+    let certificate = readiness.condition("certificate", "there is none yet");
+    let trust = readiness.condition("trust", "whom the API server trusts is not known yet");
     let held = Held::default();
     let admin = AdminPort::bind(args.admin_address).await.map_err(Serve::Admin)?;
     let port = WebhookPort::bind(args.webhook_address).await.map_err(Serve::Webhook)?;
@@ -94,7 +95,8 @@ pub async fn serve(args: ServeArgs) -> Result<(), Serve> {
             configuration: args.webhook_configuration.clone(),
         },
         metrics: webhook_metrics,
-        readiness: certificate_condition,
+        certificate,
+        trust,
         lease: held.clone(),
     };
     let token = tasks.token();

@@ -44,7 +44,8 @@ async fn replica(api: &FakeApi, lease: Held) -> Replica {
             configuration: "millrace".into(),
         },
         metrics: WebhookMetrics::register(&prometheus::Registry::new()).unwrap(),
-        readiness: readiness.condition("webhook", "no certificate yet"),
+        certificate: readiness.condition("certificate", "none yet"),
+        trust: readiness.condition("trust", "not known yet"),
         lease,
     };
     let task = tokio::spawn(run(webhook, port, stop.clone()));
@@ -175,7 +176,7 @@ async fn replicas_that_start_together_show_one_certificate_and_only_the_leader_w
         replicas.push(replica(&api, Held::default()).await);
     }
     for replica in &replicas {
-        api.until("readiness", |_| replica.readiness.unmet().is_empty().then_some(())).await;
+        api.until("a certificate", |_| (waits_for(replica) == ["trust"]).then_some(())).await;
     }
     api.put(MUTATING, configuration("MutatingWebhookConfiguration"));
     let held = api.get(SECRET).unwrap()["data"]["certificates.json"].clone();
@@ -191,6 +192,62 @@ async fn replicas_that_start_together_show_one_certificate_and_only_the_leader_w
     assert_eq!(bundle(&api, MUTATING), None);
     let _leader = replica(&api, Held::always()).await;
     assert_eq!(api.until("a bundle", |api| bundle(api, MUTATING)).await, authority);
+}
+
+#[tokio::test]
+async fn replicas_are_ready_once_the_leader_has_told_the_api_server_whom_to_trust_and_not_before() {
+    let api = FakeApi::start().await;
+    let follower = replica(&api, Held::default()).await;
+    let reason = |replica: &Replica, part: &str| {
+        let unmet = replica.readiness.unmet();
+        unmet.iter().any(|unmet| unmet.name == "trust" && unmet.reason.contains(part)).then_some(())
+    };
+    api.until("that there is none", |_| reason(&follower, "there is no Mutating")).await;
+    api.put(MUTATING, configuration("MutatingWebhookConfiguration"));
+    api.until("that it is not trusted", |_| reason(&follower, "does not trust")).await;
+    assert_eq!(waits_for(&follower), ["trust"]);
+    let leader = replica(&api, Held::always()).await;
+    for replica in [&follower, &leader] {
+        api.until("readiness", |_| replica.readiness.unmet().is_empty().then_some(())).await;
+    }
+    let trusted = bundle(&api, MUTATING).unwrap();
+    assert!(ask(follower.address, &trusted, HEALTH).await.is_ok());
+    // Of leaders there is one at a time, and now there is none.
+    leader.task.abort();
+    api.put(MUTATING, configuration("MutatingWebhookConfiguration"));
+    api.until("that it is not trusted any more", |_| reason(&follower, "does not trust")).await;
+    api.delete(MUTATING);
+    api.until("that it is gone", |_| reason(&follower, "there is no Mutating")).await;
+}
+
+#[tokio::test]
+async fn a_follower_that_is_not_trusted_shows_at_once_what_the_leader_shows() {
+    let api = FakeApi::start().await;
+    api.put(MUTATING, configuration("MutatingWebhookConfiguration"));
+    let leader = replica(&api, Held::always()).await;
+    let follower = replica(&api, Held::default()).await;
+    api.until("readiness", |_| follower.readiness.unmet().is_empty().then_some(())).await;
+    leader.task.abort();
+    // The cluster slept for a quarter of a year: the next leader makes another certificate at once.
+    let mut certificates = held(&api).await;
+    certificates["shown"]["until"] = json!("2020-01-01T00:00:00Z");
+    hold(&api, &certificates);
+    let old = bundle(&api, MUTATING).unwrap();
+    let _heir = replica(&api, Held::always()).await;
+    let new = api.until("another", |api| bundle(api, MUTATING).filter(|bundle| *bundle != old)).await;
+    let shows_the_new = async {
+        while ask(follower.address, &new, HEALTH).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    // Without being told it would look at the Secret once a minute.
+    tokio::time::timeout(Duration::from_secs(20), shows_the_new).await.unwrap();
+    api.until("readiness", |_| follower.readiness.unmet().is_empty().then_some(())).await;
+}
+
+/// Names of what a replica waits for.
+fn waits_for(replica: &Replica) -> Vec<&'static str> {
+    replica.readiness.unmet().iter().map(|unmet| unmet.name).collect()
 }
 
 #[tokio::test]
@@ -211,6 +268,7 @@ async fn a_configuration_that_is_put_back_or_made_again_is_told_again() {
 #[tokio::test]
 async fn a_secret_that_nobody_can_read_is_made_anew_by_the_leader() {
     let api = FakeApi::start().await;
+    api.put(MUTATING, configuration("MutatingWebhookConfiguration"));
     let secret = |content: &str| {
         let content = ByteString(content.as_bytes().to_vec());
         json!({
@@ -268,6 +326,7 @@ async fn old_and_new_certificate_are_both_trusted_while_replicas_change_over() {
             (CertificateDer::pem_slice_iter(&bundle).count() == 2).then_some(bundle)
         })
         .await;
+    api.until("readiness", |_| early.readiness.unmet().is_empty().then_some(())).await;
     certificates = held(&api).await;
     let (old, new) = (certificates["shown"]["authority"].clone(), certificates["next"]["authority"].clone());
     assert_ne!(old, new);
@@ -283,6 +342,7 @@ async fn old_and_new_certificate_are_both_trusted_while_replicas_change_over() {
     assert!(ask(late.address, new.as_str().unwrap().as_bytes(), HEALTH).await.is_ok());
     for replica in [&early, &late] {
         assert!(ask(replica.address, &both, HEALTH).await.is_ok());
+        assert_eq!(waits_for(replica), Vec::<&str>::new(), "it does not lose its readiness on the way");
     }
 }
 

@@ -5,7 +5,8 @@
 //! annotation is refused where the user sees it, at `kubectl apply`, and not in the events of a ReplicaSet ([`templates`]).
 //!
 //! Every replica serves ([`server`]), all with the certificate that is in one Secret ([`secret`], [`rotation`]); the one with the
-//! lease renews it ([`certificates`]) and tells the API server whom to trust ([`trust`]). The chart makes:
+//! lease renews it ([`certificates`]) and tells the API server whom to trust ([`trust`]). A replica is ready once that is so, and
+//! the Service has no address before. The chart makes:
 //!
 //! ```yaml
 //! apiVersion: admissionregistration.k8s.io/v1
@@ -65,7 +66,7 @@ use std::sync::Arc;
 use kube::Client;
 use millrace_daemon::readiness::Condition;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::metrics::WebhookMetrics;
@@ -95,7 +96,9 @@ pub struct Webhook {
     /// Counts.
     pub metrics: WebhookMetrics,
     /// Met once there is a certificate to show.
-    pub readiness: Condition,
+    pub certificate: Condition,
+    /// Met while the API server trusts it.
+    pub trust: Condition,
     /// Whether this replica has the lease: only then it changes what all share.
     pub lease: Held,
 }
@@ -151,16 +154,18 @@ impl WebhookPort {
 /// # Errors
 /// Where serving ends before it is to. Trouble with the API server is logged and tried again.
 pub async fn run(webhook: Webhook, port: WebhookPort, stop: CancellationToken) -> Result<(), WebhookError> {
-    let Webhook { client, config, metrics, readiness, lease } = webhook;
+    let Webhook { client, config, metrics, certificate, trust, lease } = webhook;
     let WebhookPort { listener, address } = port;
     let shown = Arc::new(Shown::default());
-    let (bundle, bundles) = watch::channel(None);
+    let (sender, authorities) = watch::channel(None);
     let rotation =
-        Rotation::new(&client, &config, Arc::clone(&shown), bundle, metrics.clone(), lease.clone());
-    let trust = trust::keep(&client, &config, bundles, lease);
+        Rotation::new(&client, &config, Arc::clone(&shown), sender, metrics.clone(), lease.clone());
+    let distrusted = Arc::new(Notify::new());
+    let told = trust::Told { readiness: trust, distrusted: Arc::clone(&distrusted) };
+    let trust = trust::keep(&client, &config, authorities, lease, told);
     let background = async {
         // Neither ends by itself.
-        tokio::join!(rotation.run(readiness), trust);
+        tokio::join!(rotation.run(certificate, distrusted), trust);
     };
     tokio::select! {
         served = server::serve(listener, shown, metrics, stop) => {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use kube::Client;
 use millrace_daemon::causes::with_causes;
 use millrace_daemon::readiness::Condition;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::WebhookConfig;
 use super::certificates::{Certificate, Certificates, MakeCertificate, Step};
@@ -22,18 +22,27 @@ use crate::lease::Held;
 /// How often the Secret is read: far less than the time that a new certificate is known before it is shown.
 const READ_EVERY: Duration = Duration::from_secs(60);
 
-/// The same while there is nothing to show, or after a failure.
+/// The same while there is nothing to show, after a failure, or when the API server does not trust what is shown.
 const RETRY_EVERY: Duration = Duration::from_secs(2);
 
 /// Reads after writes of others, in one round.
 const MAX_CONFLICTS: usize = 5;
+
+/// Whom the API server is to trust, PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authorities {
+    /// All of them.
+    pub bundle: String,
+    /// That of the certificate that this replica shows.
+    pub shown: String,
+}
 
 /// Keeps the certificate that is shown the one of the Secret.
 pub struct Rotation {
     secret: CertificateSecret,
     host: String,
     shown: Arc<Shown>,
-    bundle: watch::Sender<Option<String>>,
+    authorities: watch::Sender<Option<Authorities>>,
     metrics: WebhookMetrics,
     lease: Held,
     held: Option<Certificates>,
@@ -62,7 +71,7 @@ impl Rotation {
         client: &Client,
         config: &WebhookConfig,
         shown: Arc<Shown>,
-        bundle: watch::Sender<Option<String>>,
+        authorities: watch::Sender<Option<Authorities>>,
         metrics: WebhookMetrics,
         lease: Held,
     ) -> Self {
@@ -70,11 +79,11 @@ impl Rotation {
         let secret = CertificateSecret::new(client, namespace, certificate_secret);
         // The name by which the API server calls a Service.
         let host = format!("{service}.{namespace}.svc");
-        Self { secret, host, shown, bundle, metrics, lease, held: None }
+        Self { secret, host, shown, authorities, metrics, lease, held: None }
     }
 
-    /// Goes on for ever.
-    pub async fn run(mut self, readiness: Condition) {
+    /// Goes on for ever. `distrusted` is woken while the API server does not trust what is shown.
+    pub async fn run(mut self, readiness: Condition, distrusted: Arc<Notify>) {
         loop {
             let wait = match self.round(Timestamp::now()).await {
                 Ok(()) => {
@@ -90,7 +99,9 @@ impl Rotation {
                     RETRY_EVERY
                 }
             };
-            tokio::time::sleep(wait).await;
+            tokio::time::sleep(RETRY_EVERY).await;
+            let rest = wait.saturating_sub(RETRY_EVERY);
+            tokio::select! { () = tokio::time::sleep(rest) => {}, () = distrusted.notified() => {} }
         }
     }
 
@@ -153,7 +164,8 @@ impl Rotation {
         let Certificate { certificate, key, .. } = &certificates.shown;
         self.shown.show(certificate, key).map_err(RoundError::Show)?;
         self.metrics.certificate_expires(certificates.shown.until);
-        self.bundle.send_replace(Some(certificates.bundle()));
+        let shown = certificates.shown.authority.clone();
+        self.authorities.send_replace(Some(Authorities { bundle: certificates.bundle(), shown }));
         self.held = Some(certificates);
         Ok(())
     }

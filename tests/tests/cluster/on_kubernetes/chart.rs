@@ -5,7 +5,8 @@ use std::process::{Command, Output};
 use millrace_tests::kubernetes::bucket::{Bucket, Contents};
 use millrace_tests::kubernetes::cluster::{Cluster, SYSTEM};
 use millrace_tests::kubernetes::namespace::{Namespace, READY};
-use millrace_tests::kubernetes::objects::DATASET;
+use millrace_tests::kubernetes::objects::{DATASET, POD};
+use millrace_tests::kubernetes::readers;
 use serde_json::json;
 
 fn helm(cluster: &Cluster, args: &[&str]) -> Output {
@@ -92,4 +93,22 @@ fn uninstalling_waits_for_datasets_and_leaves_none_of_ours() {
     assert!(gone.status.success(), "{}", text(&gone));
     assert!(left.is_empty(), "{left:#?}");
     assert!(has_crd.is_some(), "the CRD must outlive the release: Datasets go with it");
+}
+
+#[test]
+fn a_pod_with_a_dataset_can_be_created_as_soon_as_the_chart_is_installed() {
+    let Some(cluster) =
+        Cluster::alone("a_pod_with_a_dataset_can_be_created_as_soon_as_the_chart_is_installed")
+    else {
+        return;
+    };
+    let space = Namespace::new(&cluster);
+    let gone = helm(&cluster, &["uninstall", "millrace", "--wait", "--timeout", "2m"]);
+    // With a new certificate, as on a cluster that never had one.
+    cluster.objects.delete(SYSTEM, "v1/Secret", "millrace-webhook-certificate");
+    cluster.install();
+    space.apply(&readers::pod("early", "nowhere=/data", None, "true"));
+    assert!(gone.status.success(), "{}", text(&gone));
+    let pod = space.get(POD, "early").unwrap();
+    assert_eq!(pod["metadata"]["labels"]["millrace.dev/consumer"], "true");
 }
