@@ -5,6 +5,7 @@ pub mod secrets;
 pub mod service;
 pub mod stateful_set;
 pub mod volume;
+pub mod worker_volumes;
 
 use millrace_api::dataset::spec::Dataset;
 use millrace_api::names;

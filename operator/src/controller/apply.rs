@@ -61,6 +61,8 @@ pub enum Outcome {
     NameConflict {
         /// In words: kind, name and cure.
         message: String,
+        /// Whether it is of a former Dataset, so that our watches tell of its end.
+        is_former: bool,
     },
     /// The API server does not take it.
     Refused {
@@ -135,11 +137,9 @@ impl Writer {
                 tracing::info!(kind = wanted.kind.as_str(), name = wanted.name, "applied");
                 Ok(Outcome::Written)
             }
-            Err(kube::Error::Api(status)) if status.code == 422 || status.code == 400 => {
-                Ok(Outcome::Refused {
-                    message: format!("{} {}: {}", wanted.kind.as_str(), wanted.name, status.message),
-                })
-            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => Ok(Outcome::Refused {
+                message: format!("{} {}: {}", wanted.kind.as_str(), wanted.name, status.message),
+            }),
             Err(source) => Err(ask(step, wanted, source)),
         }
     }
@@ -193,7 +193,9 @@ impl Writer {
                 tracing::info!(kind = wanted.kind.as_str(), name = wanted.name, "created");
                 Ok(Outcome::Written)
             }
-            Err(kube::Error::Api(status)) if status.code == 409 => self.conflict(&api, owner, wanted).await,
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                Ok(self.in_the_way(owner, wanted).await?.unwrap_or(Outcome::Going))
+            }
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => Ok(Outcome::Refused {
                 message: format!("{} {}: {}", wanted.kind.as_str(), wanted.name, status.message),
             }),
@@ -201,38 +203,29 @@ impl Writer {
         }
     }
 
-    /// What has the name that we want.
-    async fn conflict(
-        &self,
-        api: &Api<DynamicObject>,
-        owner: &Owner,
-        wanted: &Wanted,
-    ) -> Result<Outcome, Write> {
-        let there = api.get_opt(&wanted.name).await.map_err(|source| ask("read", wanted, source))?;
-        let Some(there) = there else { return Ok(Outcome::Going) };
+    /// What has the name that we want; nothing, where it is free.
+    ///
+    /// # Errors
+    /// Where the API server does not answer, or forbids it.
+    pub async fn in_the_way(&self, owner: &Owner, wanted: &Wanted) -> Result<Option<Outcome>, Write> {
+        let there =
+            self.api(wanted).get_opt(&wanted.name).await.map_err(|source| ask("read", wanted, source))?;
+        let Some(there) = there else { return Ok(None) };
         let labels = there.labels();
         let is_managed = labels.get(names::MANAGED_BY_LABEL).is_some_and(|manager| manager == names::MANAGER);
         let uid = labels.get(names::DATASET_UID_LABEL);
         if is_managed && uid == Some(&owner.uid) {
             // Ours, and not seen yet: the watch brings it.
-            return Ok(Outcome::Going);
+            return Ok(Some(Outcome::Going));
         }
-        if is_managed && uid.is_some() {
-            return Ok(Outcome::NameConflict {
-                message: format!(
-                    "{} {} belongs to a former Dataset of this name and is being removed",
-                    wanted.kind.as_str(),
-                    wanted.name
-                ),
-            });
-        }
-        Ok(Outcome::NameConflict {
-            message: format!(
-                "{} {} is not ours: delete or rename it, or give the Dataset another name",
-                wanted.kind.as_str(),
-                wanted.name
-            ),
-        })
+        let is_former = is_managed && uid.is_some();
+        let what = if is_former {
+            "belongs to a former Dataset of this name and is being removed"
+        } else {
+            "is not ours: delete or rename it, or give the Dataset another name"
+        };
+        let message = format!("{} {} {what}", wanted.kind.as_str(), wanted.name);
+        Ok(Some(Outcome::NameConflict { message, is_former }))
     }
 
     /// Makes a Secret where there is none; whether it was made. What it holds is never read.

@@ -1,6 +1,6 @@
 //! What does a reconcile have at hand?
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -8,14 +8,19 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, S
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::Store;
+use kube::{Resource, ResourceExt as _};
 use millrace_api::dataset::status::DatasetStatus;
 use millrace_api::keys::Key;
+use millrace_api::names;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::apply::Writer;
-use crate::build::WorkerImage;
+use super::backoff::Backoff;
+use super::objects::Refused;
+use super::trouble::Refusal;
+use crate::build::{Kind, WorkerImage};
 use crate::metrics::Metrics;
 use crate::workers::fleet::Fleets;
 
@@ -34,6 +39,28 @@ pub struct Stores {
     pub volumes: Store<PersistentVolume>,
     /// Workers' pods.
     pub pods: Store<Pod>,
+}
+
+impl Stores {
+    /// UIDs of the Datasets that objects belong to.
+    pub fn uids(&self) -> HashSet<String> {
+        let Self { stateful_sets, services, budgets, claims, volumes, pods: _ } = self;
+        let mut uids = HashSet::new();
+        collect(stateful_sets, &mut uids);
+        collect(services, &mut uids);
+        collect(budgets, &mut uids);
+        collect(claims, &mut uids);
+        collect(volumes, &mut uids);
+        uids
+    }
+}
+
+fn collect<K>(store: &Store<K>, uids: &mut HashSet<String>)
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    let of = |object: &Arc<K>| object.labels().get(names::DATASET_UID_LABEL).cloned();
+    uids.extend(store.state().iter().filter_map(of));
 }
 
 /// What a reconcile has at hand.
@@ -71,10 +98,16 @@ pub struct Memory {
     pub helped_pods: HashSet<String>,
     /// Since when it waits for its worker pods to be made.
     pub waiting_since: Option<Instant>,
-    /// When the StatefulSet's controller was last made to try again.
-    pub nudged: Option<Instant>,
+    /// Objects that could not be made.
+    pub refused: BTreeMap<Kind, Refused>,
+    /// How often it was asked why pods are not made, and what was said last.
+    pub asked: Backoff,
+    /// See `asked`.
+    pub refusal: Option<Refusal>,
+    /// How often the StatefulSet's controller was made to try again.
+    pub nudged: Backoff,
     /// The same of the volumes' controller.
-    pub claim_nudged: Option<Instant>,
+    pub claim_nudged: Backoff,
 }
 
 impl std::fmt::Debug for Context {

@@ -2,6 +2,7 @@
 //! one kind of I/O, and only [`apply`] and [`cleanup`] write.
 
 pub mod apply;
+pub mod backoff;
 pub mod cleanup;
 pub mod context;
 pub mod diff;
@@ -9,8 +10,10 @@ pub mod error;
 pub mod events;
 pub mod fault;
 pub mod keys;
+pub mod missing_pods;
 pub mod mounts;
 pub mod nudge;
+pub mod objects;
 pub mod observe;
 pub mod reconcile;
 pub mod roll;
@@ -18,3 +21,4 @@ pub mod run;
 pub mod status;
 pub mod trouble;
 pub mod validate;
+pub mod verdicts;

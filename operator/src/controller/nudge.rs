@@ -3,37 +3,44 @@
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
+use millrace_api::dataset::spec::Dataset;
 use millrace_api::names;
 use tokio::time::Instant;
 
+use super::backoff::{Pace, wish};
 use super::context::Context;
 use super::error::ReconcileError;
 use super::observe::Observed;
 use crate::build::{Kind, Owner};
 
-/// How often a refused creation is tried at least.
-const NUDGE_EVERY: Duration = Duration::from_secs(20);
+/// How often a refused creation is tried at least: until a user has raised a quota or the like, of which no watch of ours tells.
+const WORKERS: Pace = Pace { first: Duration::from_secs(20), longest: Duration::from_secs(300) };
 
 /// How long a claim may wait to be bound, and how often it is tried then. The volumes' controller loses a race with itself now and
 /// then, and looks again after 15 s.
 const CLAIM_LATE: Duration = Duration::from_secs(1);
-const CLAIM_EVERY: Duration = Duration::from_secs(3);
+const CLAIM: Pace = Pace { first: Duration::from_secs(3), longest: Duration::from_secs(300) };
 
 /// Has the StatefulSet's controller try again to make pods: by itself it does so less and less often, up to a quarter of an hour.
+/// `subject` is all that a refusal could depend on and that we see.
 ///
 /// # Errors
 /// Where the API server refuses.
-pub async fn workers(context: &Context, owner: &Owner) -> Result<(), ReconcileError> {
-    let mut is_due = false;
-    context.remember(&owner.uid, |memory| {
-        is_due = memory.nudged.is_none_or(|at| at.elapsed() >= NUDGE_EVERY);
-        if is_due {
-            memory.nudged = Some(Instant::now());
-        }
-    });
-    if is_due {
+pub async fn workers(
+    context: &Context,
+    owner: &Owner,
+    subject: &str,
+    wakes: &mut Vec<Duration>,
+) -> Result<(), ReconcileError> {
+    let now = Instant::now();
+    let mut nudged = context.memory(&owner.uid).nudged;
+    if nudged.left(subject, WORKERS, now).is_zero() {
+        nudged.tried(subject, now);
+        context.remember(&owner.uid, |memory| memory.nudged = nudged.clone());
         context.writer.nudge(owner, Kind::StatefulSet, &names::workers(&owner.name)).await?;
     }
+    wakes.push(nudged.left(subject, WORKERS, now));
     Ok(())
 }
 
@@ -44,12 +51,13 @@ pub async fn workers(context: &Context, owner: &Owner) -> Result<(), ReconcileEr
 pub async fn claim(
     context: &Context,
     owner: &Owner,
+    dataset: &Dataset,
     observed: &Observed,
     wakes: &mut Vec<Duration>,
 ) -> Result<(), ReconcileError> {
-    let Some(claim) = &observed.claim else { return Ok(()) };
+    let (Some(claim), Some(volume)) = (&observed.claim, &observed.volume) else { return Ok(()) };
     let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
-    if phase == Some("Bound") || claim.metadata.deletion_timestamp.is_some() || observed.volume.is_none() {
+    if phase == Some("Bound") || claim.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
     let made = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
@@ -59,16 +67,15 @@ pub async fn claim(
         wakes.push(left);
         return Ok(());
     }
-    wakes.push(CLAIM_EVERY);
-    let mut is_due = false;
-    context.remember(&owner.uid, |memory| {
-        is_due = memory.claim_nudged.is_none_or(|at| at.elapsed() >= CLAIM_EVERY);
-        if is_due {
-            memory.claim_nudged = Some(Instant::now());
-        }
-    });
-    if is_due {
+    let (claim_uid, volume_version) = (claim.uid().unwrap_or_default(), volume.resource_version());
+    let subject = format!("{claim_uid} {} {}", volume_version.unwrap_or_default(), wish(dataset));
+    let now = Instant::now();
+    let mut nudged = context.memory(&owner.uid).claim_nudged;
+    if nudged.left(&subject, CLAIM, now).is_zero() {
+        nudged.tried(&subject, now);
+        context.remember(&owner.uid, |memory| memory.claim_nudged = nudged.clone());
         context.writer.nudge(owner, Kind::PersistentVolumeClaim, names::claim(&owner.name)).await?;
     }
+    wakes.push(nudged.left(&subject, CLAIM, now));
     Ok(())
 }

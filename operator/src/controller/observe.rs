@@ -85,11 +85,20 @@ impl Observed {
                 name: pod.name_any(),
                 uid: pod.uid()?,
                 ip: status.pod_ip.clone()?,
+                control_port: control_port(pod).unwrap_or(names::WORKER_CONTROL_PORT),
                 is_leaving: pod.metadata.deletion_timestamp.is_some(),
             })
         };
         self.pods.iter().filter_map(pod).collect()
     }
+}
+
+/// What the pod itself says: it may be made by another build.
+fn control_port(pod: &Pod) -> Option<u16> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+    let port = ports.find(|port| port.name.as_deref() == Some("control"))?;
+    u16::try_from(port.container_port).ok()
 }
 
 fn value<K: Serialize>(object: Option<&K>) -> Option<Value> {

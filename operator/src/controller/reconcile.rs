@@ -8,38 +8,28 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
-use millrace_api::dataset::conditions::reason;
 use millrace_api::dataset::spec::Dataset;
 use millrace_api::dataset::status::DatasetStatus;
 use millrace_api::names;
 use millrace_control::proto;
 use tokio::time::Instant;
 
-use super::apply::Outcome;
 use super::context::Context;
 use super::error::ReconcileError;
 use super::mounts::{self, Mounts};
-use super::observe::{self, Observed};
+use super::observe::Observed;
 use super::roll::{self, Roll};
-use super::trouble::{self, Trouble, shortened};
-use super::{cleanup, diff, events, fault, keys, nudge, status, validate};
-use crate::build::stateful_set::cache_outlives_pods;
-use crate::build::{Kind, Owner, Wanted, budget, service, stateful_set, volume};
+use super::{cleanup, events, fault, keys, missing_pods, nudge, objects, status, validate};
+use crate::build::Owner;
+use crate::build::worker_volumes::cache_outlives_pods;
 use crate::workers::seen::Seen;
 use crate::workers::steer::{self, Steering, steer};
 
 /// Numbers that move all the time are written this often.
 const NUMBERS_EVERY: Duration = Duration::from_secs(10);
 
-/// When something that no watch tells of is looked at again: an object of another's that is in the way.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
-
 /// For the first answer of a worker that is there.
 const FIRST_ANSWER: Duration = Duration::from_millis(1500);
-
-/// How long pods may take to be made before somebody is asked why, and how often then.
-const PODS_LATE: Duration = Duration::from_secs(2);
-const ASK_WHY_EVERY: Duration = Duration::from_secs(5);
 
 /// What was done for a Dataset, and what is so.
 #[derive(Debug)]
@@ -123,7 +113,7 @@ pub async fn serve(
         fault::point("secrets")?;
     }
     if is_valid {
-        blocked = ensure_objects(context, owner, dataset, &observed, is_deleted).await?;
+        blocked = objects::ensure(context, owner, dataset, &observed, is_deleted, &mut wakes).await?;
         fault::point("objects")?;
     }
     let pods = observed.worker_pods();
@@ -177,12 +167,9 @@ pub async fn serve(
     };
     fault::point("rolled")?;
     if !is_deleted {
-        nudge::claim(context, owner, &observed, &mut wakes).await?;
+        nudge::claim(context, owner, dataset, &observed, &mut wakes).await?;
     }
-    let trouble = trouble(context, owner, dataset, &observed, &mut wakes).await?;
-    if blocked.is_some() {
-        wakes.push(LOOK_AGAIN);
-    }
+    let trouble = missing_pods::trouble(context, owner, dataset, &observed, &mut wakes).await?;
     let mounts = mounts::merge(known.seen.values().filter_map(|seen| seen.status.as_ref()));
     let facts = status::Facts {
         owner,
@@ -227,81 +214,6 @@ fn is_bound(observed: &Observed) -> bool {
     })
 }
 
-/// Makes all objects as wanted; what is in the way of one, in words.
-async fn ensure_objects(
-    context: &Context,
-    owner: &Owner,
-    dataset: &Dataset,
-    observed: &Observed,
-    is_deleted: bool,
-) -> Result<Option<Trouble>, ReconcileError> {
-    let account = dataset.spec.workers.service_account_name.as_deref();
-    let identity = observe::web_identity(context, owner, account).await?;
-    let former = observed.object(Kind::StatefulSet).map(|set| {
-        set.pointer("/spec/volumeClaimTemplates").cloned().unwrap_or_else(|| serde_json::json!([]))
-    });
-    // A StatefulSet refuses other claims than it was created with.
-    let claims = former.filter(|former| {
-        !diff::contains(former, &stateful_set::claim_templates(owner, &dataset.spec.workers.cache))
-    });
-    let workers = stateful_set::stateful_set(
-        owner,
-        &dataset.spec,
-        &context.image,
-        identity.as_ref(),
-        annotation(dataset, names::ROLL_ANNOTATION),
-        claims,
-    );
-    let all: Vec<Wanted> = vec![
-        service::service(owner),
-        workers,
-        budget::budget(owner),
-        volume::volume(owner),
-        volume::claim(owner),
-    ];
-    let mut blocked: Option<Trouble> = None;
-    for wanted in &all {
-        let seen = observed.object(wanted.kind);
-        let is_mounted = matches!(wanted.kind, Kind::PersistentVolume | Kind::PersistentVolumeClaim);
-        if is_deleted && (seen.is_none() || is_mounted) {
-            continue;
-        }
-        // A claim that is made before its volume waits for the next round of the volumes' controller: up to 15 s.
-        if wanted.kind == Kind::PersistentVolumeClaim && seen.is_none() && !is_free(observed) {
-            continue;
-        }
-        let outcome = context.writer.ensure(owner, wanted, seen.as_ref()).await?;
-        fault::point("object")?;
-        let trouble = match outcome {
-            Outcome::Unchanged | Outcome::Written | Outcome::Going => None,
-            Outcome::NameConflict { message } => Some(Trouble { reason: reason::NAME_CONFLICT, message }),
-            Outcome::Refused { message } => {
-                Some(Trouble { reason: reason::REFUSED, message: shortened(&message) })
-            }
-        };
-        blocked = blocked.or(trouble);
-    }
-    rebind(context, owner, observed).await?;
-    Ok(blocked)
-}
-
-/// Whether the volume waits for a claim.
-fn is_free(observed: &Observed) -> bool {
-    let status = observed.volume.as_ref().and_then(|volume| volume.status.as_ref());
-    status.and_then(|status| status.phase.as_deref()) == Some("Available")
-}
-
-/// A volume whose claim was deleted waits for that one only, until it is made to forget it.
-async fn rebind(context: &Context, owner: &Owner, observed: &Observed) -> Result<(), ReconcileError> {
-    let Some(bound) = &observed.volume else { return Ok(()) };
-    let phase = bound.status.as_ref().and_then(|status| status.phase.as_deref());
-    let former = bound.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.as_deref());
-    if let (Some("Released"), Some(former)) = (phase, former) {
-        context.writer.rebind(&volume::volume(owner), former).await?;
-    }
-    Ok(())
-}
-
 fn order(context: &Context, owner: &Owner, dataset: &Dataset, steering: &Steering) {
     context.fleets.order(owner, steering.orders.clone(), steering.completed.clone());
     if let Some((worker, subject)) = &steering.list {
@@ -334,38 +246,6 @@ async fn roll(
         context.writer.delete_pod(owner, name, uid).await?;
     }
     Ok(roll)
-}
-
-/// What keeps workers from running. What keeps pods from being made only events say, which are read while pods are missing.
-async fn trouble(
-    context: &Context,
-    owner: &Owner,
-    dataset: &Dataset,
-    observed: &Observed,
-    wakes: &mut Vec<Duration>,
-) -> Result<Option<Trouble>, ReconcileError> {
-    if let Some(trouble) = trouble::of_pods(&observed.pods) {
-        return Ok(Some(trouble));
-    }
-    let wanted = usize::try_from(dataset.spec.workers.replicas).unwrap_or(0);
-    if observed.pods.len() >= wanted {
-        context.remember(&owner.uid, |memory| memory.waiting_since = None);
-        return Ok(None);
-    }
-    let mut since = Instant::now();
-    context.remember(&owner.uid, |memory| since = *memory.waiting_since.get_or_insert(since));
-    let uid = observed.stateful_set.as_ref().and_then(|set| set.metadata.uid.clone());
-    let (Some(uid), true) = (uid, since.elapsed() >= PODS_LATE) else {
-        wakes.push(PODS_LATE);
-        return Ok(None);
-    };
-    wakes.push(ASK_WHY_EVERY);
-    let refusals = observe::refusals(context, owner, &uid).await?;
-    let refusal = refusals.iter().find(|refusal| refusal.reason == "FailedCreate");
-    if refusal.is_some() {
-        nudge::workers(context, owner).await?;
-    }
-    Ok(refusal.map(trouble::of_refusal))
 }
 
 /// Writes the status where it says something new, and events for what has changed. When to look again, where numbers wait.

@@ -8,6 +8,8 @@ use tokio::time::Instant;
 use super::*;
 use crate::build::tests::{dataset, owner};
 use crate::workers::listing::Subject;
+use crate::workers::seen;
+use millrace_api::dataset::spec::WarmUpWhen;
 use proto::WarmUpState as State;
 
 struct Scene {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrace_api::keys::Key;
-use millrace_api::names;
 use millrace_control::client::{Client, Unproven, client};
 use millrace_control::proto;
 use millrace_control::tonic::{Code, Status};
@@ -33,6 +32,8 @@ const NUMBERS_EVERY: Duration = Duration::from_secs(5);
 
 /// One worker's connection.
 pub struct Connection {
+    /// Its control port, `host:port`.
+    pub address: String,
     /// What is known of it.
     pub seen: Arc<Mutex<Seen>>,
     /// The control key.
@@ -97,10 +98,8 @@ impl Connection {
     }
 
     async fn try_session(&mut self) -> Result<(), End> {
-        let ip = self.seen.lock().ip.clone();
-        let host = if ip.contains(':') { format!("[{ip}]") } else { ip };
-        let address = format!("{host}:{}", names::WORKER_CONTROL_PORT);
-        let mut client = client(&address, self.key.clone()).map_err(|error| End::Lost(error.to_string()))?;
+        let mut client =
+            client(&self.address, self.key.clone()).map_err(|error| End::Lost(error.to_string()))?;
         let stream = in_time(ANSWER, client.status(proto::StatusRequest {})).await?;
         let mut stream = stream.into_inner();
         let first = in_time(ANSWER, stream.message()).await?;

@@ -52,6 +52,8 @@ struct Fleet {
 }
 
 struct Link {
+    /// Its control port.
+    address: String,
     seen: Arc<Mutex<Seen>>,
     /// Ends the connection.
     _stop: DropGuard,
@@ -112,14 +114,16 @@ impl Fleets {
     fn connect(&self, owner: &Owner, fleet: &Fleet, pod: &WorkerPod) -> Link {
         let stop = self.shared.stop.child_token();
         let seen = Arc::new(Mutex::new(Seen::new(&pod.name, &pod.uid, &pod.ip)));
+        let address = pod.control_address();
         let connection = Connection {
+            address: address.clone(),
             seen: Arc::clone(&seen),
             key: fleet.key.clone(),
             orders: fleet.orders.subscribe(),
             notify: self.notifier(owner),
         };
         self.shared.tasks.spawn(connection.keep(stop.clone()));
-        Link { seen, _stop: stop.drop_guard() }
+        Link { address, seen, _stop: stop.drop_guard() }
     }
 
     fn notifier(&self, owner: &Owner) -> Arc<dyn Fn() + Send + Sync> {
@@ -159,7 +163,7 @@ impl Fleets {
         let mut fleets = self.shared.by_uid.lock();
         let Some(fleet) = fleets.get_mut(&owner.uid) else { return };
         let Some(link) = fleet.links.get(worker) else { return };
-        let ip = link.seen.lock().ip.clone();
+        let address = link.address.clone();
         let (tries, former) = match &fleet.listing {
             Listing::Failed { subject: of, tries, failure, .. } if *of == subject => {
                 (*tries, Some(failure.clone()))
@@ -185,7 +189,7 @@ impl Fleets {
                 });
             };
             let listed = tokio::select! {
-                listed = listing::list(&ip, key, request, progress) => listed,
+                listed = listing::list(&address, key, request, progress) => listed,
                 () = stop.cancelled() => return,
             };
             let ended = match listed {

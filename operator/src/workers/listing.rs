@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use millrace_api::keys::Key;
-use millrace_api::names;
 use millrace_control::client::client;
 use millrace_control::proto;
 use millrace_control::proto::make_index_progress::Step;
@@ -69,19 +68,17 @@ pub fn pause(tries: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(1 << tries.saturating_sub(1).min(8)).min(LONGEST_PAUSE)
 }
 
-/// Has a worker list the sources; `progress` is told how many objects it has found.
+/// Has the worker with this control port list the sources; `progress` is told how many objects it has found.
 ///
 /// # Errors
 /// Why it could not, in the worker's words.
 pub async fn list(
-    ip: &str,
+    address: &str,
     key: Key,
     request: proto::MakeIndexRequest,
     progress: impl Fn(u64),
 ) -> Result<proto::IndexMade, proto::Failure> {
-    let host = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
-    let address = format!("{host}:{}", names::WORKER_CONTROL_PORT);
-    let mut client = client(&address, key).map_err(|error| unreachable(error.to_string()))?;
+    let mut client = client(address, key).map_err(|error| unreachable(error.to_string()))?;
     let stream = match timeout(SILENCE, client.make_index(request)).await {
         Ok(answer) => answer.map_err(|status| unreachable(status.message().to_owned()))?,
         Err(_) => return Err(unreachable(format!("no answer within {SILENCE:?}"))),

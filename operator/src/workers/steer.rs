@@ -41,8 +41,21 @@ pub struct WorkerPod {
     pub uid: String,
     /// Its address.
     pub ip: String,
+    /// Where its control port is.
+    pub control_port: u16,
     /// Whether it is told to stop.
     pub is_leaving: bool,
+}
+
+impl WorkerPod {
+    /// Its control port as a client takes it.
+    pub fn control_address(&self) -> String {
+        if self.ip.contains(':') {
+            format!("[{}]:{}", self.ip, self.control_port)
+        } else {
+            format!("{}:{}", self.ip, self.control_port)
+        }
+    }
 }
 
 /// What is so.

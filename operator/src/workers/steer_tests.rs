@@ -30,6 +30,7 @@ impl Scene {
         let pod = |name: &String| WorkerPod {
             name: name.clone(),
             uid: format!("uid-{name}"),
+            control_port: 7421,
             ip: "10.0.0.1".into(),
             is_leaving: false,
         };

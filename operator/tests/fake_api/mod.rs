@@ -1,4 +1,5 @@
-//! An API server of a few objects: get, list, watch, create and patch, over real HTTP, with resource versions.
+//! An API server of a few objects: get, list and watch by label, create, patch, apply and delete, over real HTTP, with resource
+//! versions. An apply is a merge: it takes no field away.
 
 #![expect(dead_code, reason = "each test program uses its own part")]
 
@@ -36,6 +37,8 @@ struct Store {
     version: u64,
     /// Requests that were refused or carried out, as `METHOD path`.
     requests: Vec<String>,
+    /// The answer to requests that are refused, by `METHOD path`.
+    refusals: BTreeMap<String, String>,
 }
 
 impl FakeApi {
@@ -60,11 +63,8 @@ impl FakeApi {
 
     pub fn delete(&self, path: &str) {
         let mut state = self.shared.state.lock().unwrap();
-        let Some(object) = state.objects.remove(path) else { return };
-        state.version += 1;
-        let version = state.version;
-        state.log.push((version, "DELETED", path.to_owned(), object));
-        self.shared.changed.send_replace(version);
+        state.remove(path);
+        self.shared.changed.send_replace(state.version);
     }
 
     pub fn get(&self, path: &str) -> Option<Value> {
@@ -85,6 +85,21 @@ impl FakeApi {
     /// How often something was asked, as `METHOD path`.
     pub fn asked(&self, request: &str) -> usize {
         self.shared.state.lock().unwrap().requests.iter().filter(|asked| *asked == request).count()
+    }
+
+    /// All requests that would change something, refused or not, as `METHOD path`.
+    pub fn writes(&self) -> Vec<String> {
+        let state = self.shared.state.lock().unwrap();
+        state.requests.iter().filter(|asked| !asked.starts_with("GET ")).cloned().collect()
+    }
+
+    /// Refuses a request, given as `METHOD path`, as an admission plugin does; with `None` no more.
+    pub fn refuse(&self, request: &str, message: Option<&str>) {
+        let refusals = &mut self.shared.state.lock().unwrap().refusals;
+        match message {
+            Some(message) => refusals.insert(request.to_owned(), message.to_owned()),
+            None => refusals.remove(request),
+        };
     }
 
     /// Waits until something is so; looks whenever an object changes.
@@ -112,9 +127,19 @@ impl Store {
         if object["metadata"].get("uid").is_none() {
             object["metadata"]["uid"] = json!(format!("uid-{}", self.version));
         }
+        if object["metadata"].get("creationTimestamp").is_none() {
+            object["metadata"]["creationTimestamp"] = json!(k8s_openapi::jiff::Timestamp::now());
+        }
         let kind = if self.objects.contains_key(path) { "MODIFIED" } else { "ADDED" };
         self.objects.insert(path.to_owned(), object.clone());
         self.log.push((self.version, kind, path.to_owned(), object.clone()));
+    }
+
+    fn remove(&mut self, path: &str) -> Option<Value> {
+        let object = self.objects.remove(path)?;
+        self.version += 1;
+        self.log.push((self.version, "DELETED", path.to_owned(), object.clone()));
+        Some(object)
     }
 }
 
@@ -139,9 +164,14 @@ async fn answer(
         return watch_answer(&shared, path, &query);
     }
     let mut state = shared.state.lock().unwrap();
-    state.requests.push(format!("{method} {path}"));
+    let request = format!("{method} {path}");
+    state.requests.push(request.clone());
+    if let Some(message) = state.refusals.get(&request) {
+        return status(403, message);
+    }
     let answer = match method {
-        Method::GET => get(&state, &path),
+        Method::GET => get(&state, &path, &query),
+        Method::DELETE => delete(&mut state, &path),
         Method::POST => create(&mut state, &path, &body),
         Method::PATCH => {
             let kind =
@@ -154,12 +184,13 @@ async fn answer(
     answer
 }
 
-fn get(state: &Store, path: &str) -> Response {
+fn get(state: &Store, path: &str, query: &BTreeMap<String, String>) -> Response {
     if let Some(object) = state.objects.get(path) {
         return axum::Json(object.clone()).into_response();
     }
     let items: Vec<_> =
-        state.objects.iter().filter(|(of, _)| is_in(of, path)).map(|(_, object)| object).collect();
+        state.objects.iter().filter(|(of, object)| is_in(of, path) && is_selected(object, query)).collect();
+    let items: Vec<_> = items.into_iter().map(|(_, object)| object).collect();
     // A path with a name is no collection; ours all end in a plural.
     if items.is_empty() && !path.ends_with('s') {
         return status(404, "not found");
@@ -180,6 +211,22 @@ fn is_in(object: &str, collection: &str) -> bool {
     parent == collection || across.as_deref() == Some(collection)
 }
 
+/// Whether an object has the labels that are asked for.
+fn is_selected(object: &Value, query: &BTreeMap<String, String>) -> bool {
+    let selector = query.get("labelSelector").map(String::as_str).unwrap_or_default();
+    selector.split(',').filter(|term| !term.is_empty()).all(|term| match term.split_once('=') {
+        Some((key, value)) => object["metadata"]["labels"][key] == value,
+        None => object["metadata"]["labels"].get(term).is_some(),
+    })
+}
+
+fn delete(state: &mut Store, path: &str) -> Response {
+    match state.remove(path) {
+        Some(object) => axum::Json(object).into_response(),
+        None => status(404, "not found"),
+    }
+}
+
 fn create(state: &mut Store, path: &str, body: &[u8]) -> Response {
     let mut object: Value = serde_json::from_slice(body).unwrap();
     let path = format!("{path}/{}", object["metadata"]["name"].as_str().unwrap());
@@ -191,6 +238,7 @@ fn create(state: &mut Store, path: &str, body: &[u8]) -> Response {
 }
 
 fn patch(state: &mut Store, path: &str, kind: &str, body: &[u8]) -> Response {
+    let (path, is_status) = path.strip_suffix("/status").map_or((path, false), |path| (path, true));
     let Some(mut object) = state.objects.get(path).cloned() else { return status(404, "not found") };
     if kind.contains("json-patch") {
         let patch: json_patch::Patch = serde_json::from_slice(body).unwrap();
@@ -203,7 +251,11 @@ fn patch(state: &mut Store, path: &str, kind: &str, body: &[u8]) -> Response {
         if wanted.is_some_and(|wanted| wanted != object["metadata"]["resourceVersion"]) {
             return status(409, "the object has been modified");
         }
-        json_patch::merge(&mut object, &patch);
+        if is_status {
+            object["status"] = patch["status"].clone();
+        } else {
+            json_patch::merge(&mut object, &patch);
+        }
     }
     state.store(path, &mut object);
     axum::Json(object).into_response()
@@ -217,16 +269,18 @@ fn watch_answer(shared: &Arc<Shared>, path: String, query: &BTreeMap<String, Str
         .map(|name| format!("/{name}"));
     let shared = Arc::clone(shared);
     let changes = shared.changed.subscribe();
+    let query = query.clone();
     let stream = futures::stream::unfold((shared, changes, from), move |(shared, mut changes, from)| {
-        let (path, name) = (path.clone(), name.clone());
+        let (path, name, query) = (path.clone(), name.clone(), query.clone());
         async move {
             loop {
                 changes.borrow_and_update();
                 let (lines, at) = {
                     let state = shared.state.lock().unwrap();
-                    let news = state.log.iter().filter(|(version, _, of, _)| {
+                    let news = state.log.iter().filter(|(version, _, of, object)| {
                         *version > from
                             && is_in(of, &path)
+                            && is_selected(object, &query)
                             && name.as_ref().is_none_or(|name| of.ends_with(name))
                     });
                     let lines: String = news
@@ -249,6 +303,7 @@ fn watch_answer(shared: &Arc<Shared>, path: String, query: &BTreeMap<String, Str
 fn status(code: u16, message: &str) -> Response {
     let reason = match code {
         404 => "NotFound",
+        403 => "Forbidden",
         409 => "Conflict",
         _ => "Invalid",
     };
