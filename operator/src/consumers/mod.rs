@@ -10,7 +10,7 @@
 pub mod missing_keys;
 mod waiting;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ struct Seen {
     pending: HashMap<String, Pending>,
     datasets: Datasets,
     /// Pods of a listing that is under way.
-    listed_pods: Vec<String>,
+    listed_pods: HashSet<String>,
     /// Datasets of a listing that is under way.
     listed: Option<Datasets>,
     is_listed: bool,

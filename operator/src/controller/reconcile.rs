@@ -22,14 +22,15 @@ use super::roll::{self, Roll};
 use super::{cleanup, events, fault, keys, missing_pods, nudge, objects, status, validate};
 use crate::build::Owner;
 use crate::build::worker_volumes::cache_outlives_pods;
+use crate::workers::membership::GRACE;
 use crate::workers::seen::Seen;
 use crate::workers::steer::{self, Steering, steer};
 
 /// Numbers that move all the time are written this often.
 const NUMBERS_EVERY: Duration = Duration::from_secs(10);
 
-/// For the first answer of a worker that is there.
-const FIRST_ANSWER: Duration = Duration::from_millis(1500);
+/// For the first answer of a worker that is there: as long as a silent one stays in the membership.
+const FIRST_ANSWER: Duration = GRACE;
 
 /// What was done for a Dataset, and what is so.
 #[derive(Debug)]

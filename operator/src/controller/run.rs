@@ -31,15 +31,13 @@ use crate::consumers::{self, Consumers};
 use crate::lease::Held;
 use crate::metrics::Metrics;
 use crate::workers::fleet::Fleets;
+use crate::workers::triggers::Triggers;
 
 /// Datasets that are reconciled at once.
 const CONCURRENCY: u16 = 16;
 
 /// Changes that come within this are one: the StatefulSet, its pods and a worker change together.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-
-/// Triggers of workers that may wait: with more, one of the same Dataset waits already.
-const MAX_TRIGGERS: usize = 1024;
 
 /// Missing Secrets that may wait; kubelet tells of each again.
 const MAX_MISSING_KEYS: usize = 256;
@@ -63,7 +61,7 @@ type Touched<K> = std::pin::Pin<Box<dyn Stream<Item = Result<K, watcher::Error>>
 
 /// Reconciles until `stop`, and ends all connections to workers.
 pub async fn run(client: Client, setup: Setup, stop: CancellationToken) {
-    let (triggers, mut triggered) = mpsc::channel(MAX_TRIGGERS);
+    let triggers = Triggers::default();
     let fleets = Fleets::new(triggers.clone(), stop.child_token());
     let held = setup.held.clone();
     let managed = watcher::Config::default().labels(names::MANAGED_SELECTOR);
@@ -98,10 +96,9 @@ pub async fn run(client: Client, setup: Setup, stop: CancellationToken) {
         tokio::join!(
             fill(&context.stores, filled),
             consumers::run(consumers, stop.clone()),
-            make_keys_again(missed, &datasets, &context, triggers, stop.clone())
+            make_keys_again(missed, &datasets, &context, &triggers, stop.clone())
         );
     };
-    let from_workers = futures::stream::poll_fn(move |cx| triggered.poll_recv(cx));
     let all = datasets.clone();
     let controller = Controller::for_stream(dataset_changes, datasets.clone())
         .with_config(Config::default().concurrency(CONCURRENCY).debounce(DEBOUNCE))
@@ -111,7 +108,7 @@ pub async fn run(client: Client, setup: Setup, stop: CancellationToken) {
         .watches_stream(claim_changes, owner_of)
         .watches_stream(volume_changes, owner_of_volume)
         .watches_stream(pod_changes, owner_of)
-        .reconcile_on(from_workers)
+        .reconcile_on(triggers.stream())
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(counted, |_, error, _| error.action(), Arc::clone(&context));
     let reconciled = async {
@@ -121,9 +118,12 @@ pub async fn run(client: Client, setup: Setup, stop: CancellationToken) {
             context.metrics.datasets.set(i64::try_from(all.len()).unwrap_or(i64::MAX));
             let Err(error) = result else { continue };
             if let kube::runtime::controller::Error::ObjectNotFound(_) = error {
+                let uids = all.state().iter().filter_map(|dataset| dataset.uid()).collect();
+                context.retain(&uids);
                 // Where its finalizer was taken away by hand, something is left.
-                context.retain(&all.state().iter().filter_map(|dataset| dataset.uid()).collect());
-                sweep(&context).await;
+                if !context.stores.uids().is_subset(&uids) {
+                    sweep(&context).await;
+                }
             }
             log(&error);
         }
@@ -137,7 +137,7 @@ async fn make_keys_again(
     mut missed: mpsc::Receiver<MissingKeys>,
     datasets: &Store<Dataset>,
     context: &Context,
-    triggers: mpsc::Sender<ObjectRef<Dataset>>,
+    triggers: &Triggers,
     stop: CancellationToken,
 ) {
     loop {
@@ -149,8 +149,7 @@ async fn make_keys_again(
         let object = ObjectRef::<Dataset>::new(&dataset).within(&namespace);
         let Some(uid) = datasets.get(&object).and_then(|dataset| dataset.uid()) else { continue };
         context.remember(&uid, |memory| memory.has_secrets = false);
-        // A full channel has a trigger of each Dataset many times over.
-        let _ = triggers.try_send(object);
+        triggers.trigger(object);
     }
 }
 

@@ -9,7 +9,7 @@ use millrace_api::keys::Key;
 use millrace_api::placement::Membership;
 use millrace_control::proto;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -19,6 +19,7 @@ use super::listing::{self, Listing, Subject};
 use super::orders::{Orders, Warm};
 use super::seen::Seen;
 use super::steer::WorkerPod;
+use super::triggers::Triggers;
 use crate::build::Owner;
 
 /// The workers of all Datasets. Clones share them.
@@ -29,7 +30,7 @@ pub struct Fleets {
 
 struct Shared {
     by_uid: Mutex<HashMap<String, Fleet>>,
-    triggers: mpsc::Sender<ObjectRef<Dataset>>,
+    triggers: Triggers,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -76,7 +77,7 @@ pub struct Known {
 
 impl Fleets {
     /// No workers yet. `triggers` is told whose state has changed; all ends with `stop`.
-    pub fn new(triggers: mpsc::Sender<ObjectRef<Dataset>>, stop: CancellationToken) -> Self {
+    pub fn new(triggers: Triggers, stop: CancellationToken) -> Self {
         let shared = Shared { by_uid: Mutex::default(), triggers, tasks: TaskTracker::new(), stop };
         Self { shared: Arc::new(shared) }
     }
@@ -129,10 +130,7 @@ impl Fleets {
     fn notifier(&self, owner: &Owner) -> Arc<dyn Fn() + Send + Sync> {
         let triggers = self.shared.triggers.clone();
         let object = ObjectRef::<Dataset>::new(&owner.name).within(&owner.namespace);
-        Arc::new(move || {
-            // A full channel has a trigger of each Dataset many times over.
-            let _ = triggers.try_send(object.clone());
-        })
+        Arc::new(move || triggers.trigger(object.clone()))
     }
 
     /// Gives the workers of a Dataset their orders.

@@ -12,3 +12,4 @@ pub mod orders;
 pub mod seen;
 pub mod sources;
 pub mod steer;
+pub mod triggers;
