@@ -11,22 +11,19 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
-use futures::stream::{FuturesUnordered, StreamExt};
-use millrace_api::wire::{
-    self, BatchItem, DecodeFrame, ErrorCode, ErrorFrame, FrameHeader, GetIndex, IndexPartHead, Request,
-    WHOLE_REQUEST, flags,
-};
+use millrace_api::wire::{self, DecodeFrame, ErrorCode, ErrorFrame, FrameHeader, Request, WHOLE_REQUEST};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Duration, Instant, sleep_until, timeout_at};
 use tracing::{debug, error};
 
+use super::answering::{Ask, Context, answer_index, answer_items, deadline};
 use super::incoming::Incoming;
-use super::outgoing::Piece;
 use super::sessions::Place;
-use super::sink::{AnswerSink, Line, Ticket};
+use super::sink::{Line, Ticket};
+use super::waiting::Waiting;
 use super::writer::write_frames;
-use super::{Blocks, ReadError, ReadRequest, Shared};
+use super::{Blocks, ReadError, Shared};
 use crate::Priority;
 
 /// How often a stopping connection looks whether it is done.
@@ -34,9 +31,6 @@ const STOP_TICK: Duration = Duration::from_millis(20);
 
 /// How long a stopped connection waits for the client to close, so that its last answers are not lost to a reset.
 const LINGER: Duration = Duration::from_millis(500);
-
-/// Longest deadline that a client may ask for.
-const MAX_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// Why a connection ended, where it was not the client closing it.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +61,8 @@ struct Connection<B: Blocks> {
     line: Arc<Line>,
     peer: Arc<str>,
     open: HashMap<u64, Open>,
+    /// Taken off the socket while `open` is full.
+    waiting: Waiting,
     /// Each answers with its request.
     tasks: JoinSet<u64>,
     /// Where it is noted what the client mounts.
@@ -86,8 +82,9 @@ pub(super) async fn serve_connection<B: Blocks>(
     let line = Arc::new(shared.line());
     let tasks = JoinSet::new();
     let (told_epoch, place) = (client_epoch, shared.sessions.place());
+    let (open, waiting, is_stopping) = (HashMap::new(), Waiting::default(), false);
     let mut connection =
-        Connection { shared, line, peer, open: HashMap::new(), tasks, place, told_epoch, is_stopping: false };
+        Connection { shared, line, peer, open, waiting, tasks, place, told_epoch, is_stopping };
     let result = connection.run(&stream).await;
     connection.line.outgoing.close();
     connection.line.counters.in_flight.sub(connection.open.len() as u64);
@@ -108,14 +105,14 @@ impl<B: Blocks> Connection<B> {
         let mut writer = pin!(write_frames(stream, &line.outgoing, epoch, limits.stall, &line.counters));
         loop {
             self.take_frames(&mut incoming).await?;
-            let has_room = self.has_room();
-            let wake = match (self.is_stopping, self.open.is_empty() && has_room) {
+            let may_listen = self.may_listen();
+            let wake = match (self.is_stopping, self.open.is_empty() && may_listen) {
                 (true, _) => Instant::now() + STOP_TICK,
                 (false, true) => heard + limits.idle,
                 (false, false) => tick,
             };
             tokio::select! {
-                readable = stream.readable(), if has_room => {
+                readable = stream.readable(), if may_listen => {
                     readable.map_err(ServeConnection::Receive)?;
                     if !incoming.fill(stream).map_err(ServeConnection::Receive)? {
                         return Ok(());
@@ -147,16 +144,33 @@ impl<B: Blocks> Connection<B> {
         }
     }
 
+    /// Whether one more request may begin.
     fn has_room(&self) -> bool {
         self.open.len() < self.shared.limits.requests_per_connection && !self.line.outgoing.is_choked()
     }
 
+    /// Whether one more frame may be taken off the socket, whatever it is.
+    fn may_listen(&self) -> bool {
+        !self.waiting.is_full() && !self.line.outgoing.is_choked()
+    }
+
     async fn take_frames(&mut self, incoming: &mut Incoming) -> Result<(), ServeConnection> {
-        while self.has_room() {
+        loop {
+            while self.has_room()
+                && let Some((id, request)) = self.waiting.pop()
+            {
+                self.start(id, request).await?;
+            }
+            if !self.may_listen() {
+                break;
+            }
             match incoming.next() {
                 Ok(None) => break,
                 Ok(Some((header, body))) => match Request::decode(&header, body) {
-                    Ok(request) => self.start(&header, request).await?,
+                    Ok(request) if Waiting::concerns(&request) && !self.has_room() => {
+                        self.waiting.push(header.request, header.body_len, request);
+                    }
+                    Ok(request) => self.start(header.request, request).await?,
                     Err(error @ DecodeFrame::BadCrc { .. }) => {
                         self.line.counters.bad_frames.add(1);
                         return Err(ServeConnection::Decode(error));
@@ -173,8 +187,7 @@ impl<B: Blocks> Connection<B> {
         Ok(())
     }
 
-    async fn start(&mut self, header: &FrameHeader, request: Request) -> Result<(), ServeConnection> {
-        let id = header.request;
+    async fn start(&mut self, id: u64, request: Request) -> Result<(), ServeConnection> {
         match request {
             Request::Read(read) => {
                 self.client_has(read.epoch);
@@ -197,7 +210,9 @@ impl<B: Blocks> Connection<B> {
                 self.begin(ticket, Box::pin(work)).await
             }
             Request::Cancel => {
-                if let Some(open) = self.open.remove(&id) {
+                if self.waiting.cancel(id) {
+                    self.line.counters.cancelled.add(1);
+                } else if let Some(open) = self.open.remove(&id) {
                     self.line.counters.cancelled.add(1);
                     self.line.counters.in_flight.sub(1);
                     open.task.abort();
@@ -344,86 +359,6 @@ impl<B: Blocks> Connection<B> {
     fn context(&self) -> Context<B> {
         Context { shared: Arc::clone(&self.shared), peer: Arc::clone(&self.peer) }
     }
-}
-
-struct Context<B: Blocks> {
-    shared: Arc<Shared<B>>,
-    peer: Arc<str>,
-}
-
-/// What all items of a request share.
-#[derive(Debug, Clone, Copy)]
-struct Ask {
-    version: millrace_api::ids::VersionId,
-    epoch: u64,
-    deadline: Instant,
-    flags: u8,
-}
-
-impl Ask {
-    fn priority(&self) -> Priority {
-        if self.flags & flags::PREFETCH != 0 { Priority::Prefetch } else { Priority::Foreground }
-    }
-}
-
-async fn answer_items<B: Blocks>(context: Context<B>, ticket: Arc<Ticket>, ask: Ask, items: Vec<BatchItem>) {
-    let answer =
-        |(number, item): (usize, BatchItem)| answer_item(&context, &ticket, ask, number as u32, item);
-    if items.len() == 1 {
-        for item in items.into_iter().enumerate() {
-            answer(item).await;
-        }
-    } else {
-        let mut all: FuturesUnordered<_> = items.into_iter().enumerate().map(answer).collect();
-        while all.next().await.is_some() {}
-    }
-}
-
-async fn answer_item<B: Blocks>(
-    context: &Context<B>,
-    ticket: &Arc<Ticket>,
-    ask: Ask,
-    number: u32,
-    item: BatchItem,
-) {
-    let Ask { version, epoch, deadline, flags } = ask;
-    let BatchItem { file, content, chunks } = item;
-    let sink = AnswerSink::new(ticket, number, chunks.clone());
-    let request = ReadRequest {
-        version,
-        file,
-        content,
-        chunks,
-        epoch,
-        deadline,
-        priority: ticket.priority,
-        verify: flags & flags::VERIFY != 0,
-        peer: Arc::clone(&context.peer),
-    };
-    let service = &context.shared.service;
-    let result = match timeout_at(deadline, service.read(request, sink.clone())).await {
-        Ok(result) => result,
-        Err(_) => Err(ReadError::new(ErrorCode::DeadlinePassed, "the deadline passed on the worker")),
-    };
-    sink.finish(result, service.membership().epoch).await;
-}
-
-async fn answer_index<B: Blocks>(context: Context<B>, ticket: Arc<Ticket>, get: GetIndex) {
-    let service = &context.shared.service;
-    let Some(index) = service.index(get.version).await else {
-        let message = format!("this worker does not have the index of version {}", get.version);
-        let error = ReadError::new(ErrorCode::UnknownVersion, message);
-        return ticket.fail(error, service.membership().epoch).await;
-    };
-    let payload_len = index.len.saturating_sub(get.offset).min(get.len.into()) as u32;
-    let head = IndexPartHead { total_len: index.len, offset: get.offset, payload_len };
-    let Ok(room) = ticket.line.outgoing.room(ticket.priority).await else { return };
-    let piece = Piece::Index { request: ticket.request, head, file: index.file, _room: room };
-    ticket.line.outgoing.push(ticket.priority, piece);
-}
-
-fn deadline(deadline_ms: u32) -> Instant {
-    Instant::now() + Duration::from_millis(deadline_ms.into()).min(MAX_DEADLINE)
 }
 
 /// Says that nothing follows, and reads on for a moment: closing with unread bytes would reset the connection.

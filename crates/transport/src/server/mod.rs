@@ -1,5 +1,6 @@
 //! How does a worker serve its data port?
 
+mod answering;
 mod blocks;
 mod connection;
 mod greet;
@@ -7,6 +8,7 @@ mod incoming;
 mod outgoing;
 mod sessions;
 mod sink;
+mod waiting;
 mod writer;
 
 pub use blocks::{Answer, Blocks, IndexSource, ReadError, ReadRequest, Unwanted};
@@ -49,7 +51,7 @@ pub struct ServerConfig {
 pub struct Limits {
     /// Connections at once; more are closed on arrival.
     pub connections: usize,
-    /// Requests in flight of one connection; more wait in the socket.
+    /// Requests in flight of one connection; some more wait in memory, the rest in the socket.
     pub requests_per_connection: usize,
     /// Requests in flight of all connections; more wait in the socket.
     pub requests: usize,

@@ -142,6 +142,56 @@ async fn a_waiting_request_is_said_to_be_alive() {
 }
 
 #[tokio::test]
+async fn a_connection_with_all_its_requests_open_still_hears_pings_and_cancels() {
+    let limits = Limits { requests_per_connection: 2, ..Limits::default() };
+    let port = Port::start_with(key(), limits).await;
+    port.blocks.put(1, 10);
+    port.blocks.put(2, 10);
+    port.blocks.behave(1, Behaviour { hangs: true, ..Behaviour::default() });
+    let mut stream = open(&port).await;
+    for id in 1..=4 {
+        ask(&mut stream, id, read(1, 0..1)).await;
+    }
+    ask(&mut stream, 5, read(2, 0..1)).await;
+    ask(&mut stream, 6, Request::Ping).await;
+    let next = async |stream: &mut TcpStream| loop {
+        let (header, _) = timeout(Duration::from_secs(5), receive(stream)).await.unwrap().unwrap();
+        if header.kind != kind::PENDING {
+            return (header.kind, header.request);
+        }
+    };
+    assert_eq!(next(&mut stream).await, (kind::PONG, 6));
+    // Of those that have begun and of those that wait.
+    for id in 1..=4 {
+        ask(&mut stream, id, Request::Cancel).await;
+    }
+    assert_eq!(next(&mut stream).await, (kind::DATA, 5));
+    // Comes behind the last cancel.
+    ask(&mut stream, 7, Request::Ping).await;
+    assert_eq!(next(&mut stream).await, (kind::PONG, 7));
+    assert_eq!(port.counters.cancelled.get(), 4);
+}
+
+#[tokio::test]
+async fn a_flood_of_pings_that_nobody_takes_the_answers_of_stops_being_read() {
+    let limits = Limits { requests_per_connection: 1, ..Limits::default() };
+    let port = Port::start_with(key(), limits).await;
+    port.blocks.put(1, 10);
+    port.blocks.behave(1, Behaviour { hangs: true, ..Behaviour::default() });
+    let mut stream = open(&port).await;
+    ask(&mut stream, 1, read(1, 0..1)).await;
+    let mut pings = Vec::new();
+    (2..2002).for_each(|id| Request::Ping.encode(id, &mut pings));
+    // More than all buffers on the way take.
+    let flood = async {
+        for _ in 0..2_000 {
+            stream.write_all(&pings).await.unwrap();
+        }
+    };
+    assert!(timeout(Duration::from_secs(2), flood).await.is_err(), "all of it was taken");
+}
+
+#[tokio::test]
 async fn requests_past_the_limit_of_a_connection_wait_in_the_socket() {
     let limits = Limits { requests_per_connection: 4, ..Limits::default() };
     let port = Port::start_with(key(), limits).await;
