@@ -18,6 +18,7 @@ pub use service::Bootstrap;
 pub use settings::GetMountSettings;
 pub use want::{Chunk, ReadError, Want};
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +28,7 @@ use millrace_api::ids::VersionId;
 use millrace_api::keys::Key;
 use millrace_api::mount::{Announce, MountSettings};
 use millrace_api::placement::Membership;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -274,10 +275,32 @@ impl Inner {
 
     /// Takes over a newer membership; links to workers that stay are kept.
     fn learn(self: &Arc<Self>, membership: Membership) {
-        let mut roster = self.roster.write();
-        if membership.epoch <= roster.membership.epoch {
-            return;
+        let roster = self.roster.write();
+        if membership.epoch > roster.membership.epoch {
+            self.replace(roster, membership);
         }
+    }
+
+    /// Takes note that the only worker of epoch `epoch` is to be found elsewhere; false where there is no such or it is known
+    /// to be there.
+    fn found_at(self: &Arc<Self>, address: SocketAddr, epoch: u64) -> bool {
+        let roster = self.roster.write();
+        let mut membership = Membership::clone(&roster.membership);
+        let address = address.to_string();
+        let has_moved = match &mut membership.workers[..] {
+            [only] if membership.epoch == epoch && only.address != address => {
+                only.address = address;
+                true
+            }
+            _ => false,
+        };
+        if has_moved {
+            self.replace(roster, membership);
+        }
+        has_moved
+    }
+
+    fn replace(self: &Arc<Self>, mut roster: RwLockWriteGuard<'_, Arc<Roster>>, membership: Membership) {
         let membership = Arc::new(membership);
         let kept = |worker| roster.links.iter().find(|link| is_same(&link.worker, worker)).cloned();
         let links: Vec<Arc<Link>> = membership

@@ -1,7 +1,9 @@
 //! Which workers serve the dataset, when all that is known is the name of their service?
 //!
 //! Asked at the start, and again whenever no worker of the membership can be reached: the only worker of a dataset may have
-//! come back at another address, and then nobody is left to tell of it.
+//! come back at another address, and then nobody is left to tell of it. Where nobody has told itself either, since what
+//! steers the workers is away, it is known by this: it holds the data key and the membership that is known here, in which
+//! there is no other worker.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -49,6 +51,14 @@ pub struct Bootstrap {
     pub trouble: String,
 }
 
+/// What asking came to.
+enum Found {
+    /// A newer membership.
+    Newer(Membership),
+    /// A worker that knows the same one.
+    Same(SocketAddr),
+}
+
 /// What is needed to ask.
 struct Asker {
     key: millrace_api::keys::Key,
@@ -80,13 +90,22 @@ pub(super) async fn follow(service: String, client: Weak<Inner>) {
             sleep(LOOK).await;
             continue;
         };
-        let found = find(&service, &asker).await;
+        let (found, epoch) = (find(&service, &asker).await, asker.epoch);
         let Some(client) = client.upgrade() else { return };
         match found {
-            Ok(membership) => {
+            Ok(Found::Newer(membership)) => {
                 info!(service, epoch = membership.epoch, "found the workers by their service");
                 client.learn(membership);
                 backoff = FIRST_BACKOFF;
+            }
+            Ok(Found::Same(address)) => {
+                if client.found_at(address, epoch) {
+                    info!(service, %address, "found the only worker at another address");
+                    backoff = FIRST_BACKOFF;
+                } else {
+                    *client.service_trouble.lock() =
+                        format!("worker at {address}: it knows no newer membership than epoch {epoch}");
+                }
             }
             Err(trouble) => {
                 debug!(service, trouble, "nobody to be found by the service");
@@ -111,8 +130,9 @@ fn asker(client: &Weak<Inner>) -> Option<Option<Asker>> {
     Some(Some(Asker { key, name, epoch, connect }))
 }
 
-/// Asks all addresses of the service until one tells of a newer membership than is known.
-async fn find(service: &str, asker: &Asker) -> Result<Membership, String> {
+/// Asks all addresses of the service until one tells of a newer membership than is known; where none does, one that
+/// knows the same.
+async fn find(service: &str, asker: &Asker) -> Result<Found, String> {
     let mut addresses = resolve(service).await?;
     // Not always the same worker first.
     addresses.shuffle(&mut rand::rng());
@@ -122,13 +142,15 @@ async fn find(service: &str, asker: &Asker) -> Result<Membership, String> {
         asked.unwrap_or_else(|_| Err("it did not answer in time".to_owned())).map_err(|said| (address, said))
     });
     let mut answers = stream::iter(asks).buffer_unordered(ASKED_AT_ONCE);
+    let mut same = None;
     while let Some(answer) = answers.next().await {
         match answer {
-            Ok(membership) => return Ok(membership),
+            Ok(newer @ Found::Newer(_)) => return Ok(newer),
+            Ok(found @ Found::Same(_)) => same = Some(found),
             Err((address, said)) => trouble = format!("worker at {address}: {said}"),
         }
     }
-    Err(trouble)
+    same.ok_or(trouble)
 }
 
 /// The addresses of all its names; an error where none has one.
@@ -150,14 +172,17 @@ async fn resolve(service: &str) -> Result<Vec<SocketAddr>, String> {
 }
 
 /// Asks one worker for a newer membership.
-async fn ask(address: SocketAddr, asker: &Asker) -> Result<Membership, String> {
+async fn ask(address: SocketAddr, asker: &Asker) -> Result<Found, String> {
     let Asker { key, name, epoch, .. } = asker;
     let greeted = greet::connect(&address.to_string(), key, name, *epoch).await;
     let (mut stream, hello) = greeted.map_err(|error| trouble(&error))?;
     if hello.epoch == 0 {
         return Err("it has not been told yet who serves the dataset".to_owned());
     }
-    if hello.epoch <= *epoch {
+    if hello.epoch == *epoch {
+        return Ok(Found::Same(address));
+    }
+    if hello.epoch < *epoch {
         return Err(format!("it knows no newer membership than epoch {epoch}"));
     }
     let mut out = Vec::new();
@@ -168,7 +193,7 @@ async fn ask(address: SocketAddr, asker: &Asker) -> Result<Membership, String> {
             && membership.epoch > *epoch
             && !membership.workers.is_empty()
         {
-            return Ok(membership);
+            return Ok(Found::Newer(membership));
         }
     }
     Err("it does not say who serves the dataset".to_owned())

@@ -74,12 +74,12 @@ async fn a_service_without_workers_is_waited_for_and_then_named_with_its_trouble
 }
 
 #[tokio::test]
-async fn the_only_worker_may_come_back_at_another_address_without_a_readers_error() {
+async fn the_last_worker_may_come_back_at_another_address_without_a_readers_error() {
     let port = Port::start().await;
-    let later = vacant().await;
+    let (later, dead) = (vacant().await, vacant().await);
     port.blocks.put(1, 10_000_000);
     port.blocks.put_index(&[9; 5_000_000]);
-    *port.blocks.membership.lock() = Arc::new(membership(1, &[port.address]));
+    *port.blocks.membership.lock() = Arc::new(membership(1, &[port.address, dead]));
     let client = find(&format!("{},{later}", port.address)).await;
     read_all(&client, want(1, 10_000_000, 0..10)).await.unwrap();
 
@@ -101,11 +101,32 @@ async fn the_only_worker_may_come_back_at_another_address_without_a_readers_erro
     let listener = TcpListener::bind(later).await.unwrap();
     let _port = Port::start_on(listener, key(), Limits::default(), Arc::clone(&blocks));
     sleep(Duration::from_millis(700)).await;
-    assert!(!reader.is_finished(), "its own membership still has the address of before");
+    assert!(!reader.is_finished(), "which of two workers it is nobody has told");
     *blocks.membership.lock() = Arc::new(membership(2, &[later]));
     reader.await.unwrap().unwrap();
     assert_eq!(index.await.unwrap().unwrap(), 5_000_000);
     assert_eq!(client.membership().borrow().epoch, 2);
+}
+
+#[tokio::test]
+async fn the_only_worker_is_found_at_another_address_though_nobody_tells_of_it() {
+    let port = Port::start().await;
+    let later = vacant().await;
+    port.blocks.put(1, 10_000_000);
+    *port.blocks.membership.lock() = Arc::new(membership(3, &[port.address]));
+    let client = find(&format!("{},{later}", port.address)).await;
+    read_all(&client, want(1, 10_000_000, 0..10)).await.unwrap();
+
+    let (_, blocks) = port.kill().await;
+    let listener = TcpListener::bind(later).await.unwrap();
+    let _port = Port::start_on(listener, key(), Limits::default(), Arc::clone(&blocks));
+    read_all(&client, want(1, 10_000_000, 0..100)).await.unwrap();
+    let known = client.membership().borrow().clone();
+    assert_eq!((known.epoch, &*known.workers[0].address), (3, &*later.to_string()));
+    // Whoever steers is back.
+    *blocks.membership.lock() = Arc::new(membership(4, &[later]));
+    read_all(&client, want(1, 10_000_000, 0..100)).await.unwrap();
+    until(|| client.membership().borrow().epoch == 4).await;
 }
 
 #[tokio::test]
