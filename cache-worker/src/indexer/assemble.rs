@@ -9,9 +9,7 @@ use std::path::Path;
 use millrace_api::block::BlockSize;
 use millrace_api::ids::VersionId;
 use millrace_api::index::format::Slot;
-use millrace_api::index::{
-    AssembleIndex, Assembler, FileEntry, LeftOutReason, SourceEntry, Streams, Verdict, judge_key,
-};
+use millrace_api::index::{AssembleIndex, Assembler, FileEntry, SourceEntry, Streams, Verdict, judge_key};
 use tempfile::NamedTempFile;
 use tokio::sync::mpsc;
 
@@ -108,7 +106,6 @@ impl Build {
     /// Adds a source's sorted objects. Blocks.
     pub(super) fn add(&mut self, source: u8, runs: Runs) -> Result<(), WriteIndex> {
         let assembler = &mut self.assembler;
-        let mut last_left_out: Option<(Vec<u8>, LeftOutReason)> = None;
         runs.merge(|entry| match entry {
             Entry::File { path, size, modified_ms, etag, is_archived } => {
                 let file = FileEntry { path, source, size, modified_ms, etag, archived: is_archived };
@@ -116,11 +113,7 @@ impl Build {
             }
             Entry::Directory { path } => Ok(assembler.directory(path)?),
             Entry::LeftOut { key, reason } => {
-                // Of a key that was listed twice, once is enough.
-                if last_left_out.as_ref().is_none_or(|(last, why)| last != key || *why != reason) {
-                    assembler.leave_out(source, key, reason);
-                    last_left_out = Some((key.to_vec(), reason));
-                }
+                assembler.leave_out(source, key, reason);
                 Ok(())
             }
         })

@@ -13,24 +13,30 @@ pub const MAX_LEFT_OUT_LISTED: usize = 1000;
 pub struct LeftOutList {
     total: u64,
     first: BTreeMap<(u8, Vec<u8>), LeftOutReason>,
+    /// Source and key that were added last.
+    last: (u8, Vec<u8>),
 }
 
 impl LeftOutList {
-    /// Leaves out one whole key. A key that is given again, as listings may, is counted once as long as it is among
-    /// the listed ones.
+    /// Leaves out one whole key. A key that is given again, as listings may, is counted once where it comes right after
+    /// itself, as it does in a sorted stream, or is among the listed ones.
     pub fn add(&mut self, source: u8, key: &[u8], reason: LeftOutReason) {
         if key.len() > MAX_TEXT_BYTES {
             // Longer than any S3 key, so it was made up by a faulty server: counted, not kept.
             self.total += 1;
             return;
         }
+        let is_repeated = self.total > 0 && self.last.0 == source && self.last.1 == key;
+        self.last.0 = source;
+        self.last.1.clear();
+        self.last.1.extend_from_slice(key);
         let before = self.first.len();
         let entry = self.first.entry((source, key.to_vec()));
         entry.and_modify(|before| *before = reason.min(*before)).or_insert(reason);
         if self.first.len() == before {
             return;
         }
-        self.total += 1;
+        self.total += u64::from(!is_repeated);
         if self.first.len() > MAX_LEFT_OUT_LISTED {
             self.first.pop_last();
         }
@@ -62,6 +68,19 @@ mod tests {
         assert_eq!(list.iter().count(), MAX_LEFT_OUT_LISTED);
         assert_eq!(list.iter().last(), Some((0, &b"00999"[..], LeftOutReason::DotSegment)));
         assert_eq!(list.iter().nth(7), Some((0, &b"00007"[..], LeftOutReason::DotSegment)));
+    }
+
+    #[test]
+    fn a_repeated_key_is_counted_once_also_beyond_those_listed() {
+        let mut list = LeftOutList::default();
+        for number in 0..3000u32 {
+            for _ in 0..2 {
+                list.add(0, format!("{number:05}").as_bytes(), LeftOutReason::HiddenByDirectory);
+            }
+        }
+        list.add(1, b"02999", LeftOutReason::HiddenByDirectory);
+        assert_eq!(list.total(), 3001);
+        assert_eq!(list.iter().count(), MAX_LEFT_OUT_LISTED);
     }
 
     #[test]
