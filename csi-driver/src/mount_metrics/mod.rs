@@ -295,7 +295,7 @@ mod tests {
 
     /// An admin port that tells one counter; ends when it is aborted.
     async fn process(value: u64) -> (SocketAddr, IntCounter, tokio::task::JoinHandle<()>) {
-        let counter = IntCounter::new("csi_driver_x_total", "x").unwrap();
+        let counter = IntCounter::new("csi_driver_x", "x").unwrap();
         counter.inc_by(value);
         let registry = Registry::new();
         registry.register(Box::new(counter.clone())).unwrap();
@@ -329,7 +329,7 @@ mod tests {
     #[tokio::test]
     async fn a_successor_adds_to_what_was_known_last_and_a_stop_loses_nothing() {
         let metrics = MountMetrics::register(&Registry::new()).unwrap();
-        let (x, plan) = (|value| line("csi_driver_x_total", "u", value), plan("u"));
+        let (x, plan) = (|value| line("csi_driver_x", "u", value), plan("u"));
         let up = |value| line(UP, "u", value);
         let (address, counter, task) = process(5).await;
         metrics.serves(&plan, address);
@@ -364,6 +364,6 @@ mod tests {
         }
         let shown = shown(&metrics).await;
         assert_eq!(shown.len(), MAX_LINGERING);
-        assert_eq!(shown[0], line("csi_driver_x_total", "u-003", 1), "the oldest went first");
+        assert_eq!(shown[0], line("csi_driver_x", "u-003", 1), "the oldest went first");
     }
 }

@@ -184,13 +184,12 @@ mod tests {
     #[test]
     fn what_the_library_writes_is_read_back_unchanged() {
         let registry = Registry::new();
-        let counter =
-            IntCounterVec::new(Opts::new("csi_driver_a_total", "A \\ help.\nTwo lines."), &["by"]).unwrap();
+        let counter = IntCounterVec::new(Opts::new("a_total", "A \\ help.\nTwo lines."), &["by"]).unwrap();
         counter.with_label_values(&["quote \" slash \\ line \n, brace }"]).inc_by(7);
         counter.with_label_values(&[""]).inc();
-        let gauge = IntGauge::new("csi_driver_b", "b").unwrap();
+        let gauge = IntGauge::new("b", "b").unwrap();
         gauge.set(-3);
-        let seconds = HistogramOpts::new("csi_driver_c_seconds", "c").buckets(vec![0.5, 2.0]);
+        let seconds = HistogramOpts::new("c_seconds", "c").buckets(vec![0.5, 2.0]);
         let seconds = HistogramVec::new(seconds, &["by"]).unwrap();
         seconds.with_label_values(&["x"]).observe(1.0);
         seconds.with_label_values(&["y"]).observe(9.0);
@@ -200,7 +199,7 @@ mod tests {
         let text = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         let read = parse(&text, |_| true).unwrap();
         assert_eq!(TextEncoder::new().encode_to_string(&read).unwrap(), text);
-        let some = parse(&text, |name| name == "csi_driver_b").unwrap();
+        let some = parse(&text, |name| name == "b").unwrap();
         assert_eq!(some.len(), 1);
     }
 
