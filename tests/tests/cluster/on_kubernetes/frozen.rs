@@ -175,6 +175,7 @@ pub enum Build {
 /// A worker of another build.
 pub struct Relay {
     address: SocketAddr,
+    build: Arc<Mutex<Build>>,
     frames_of_data: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
 }
@@ -186,6 +187,8 @@ impl Relay {
         let address = listener.local_addr().unwrap();
         let (frames_of_data, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, over) = (frames_of_data.clone(), is_over.clone());
+        let build = Arc::new(Mutex::new(build));
+        let current = build.clone();
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 if over.load(Ordering::Relaxed) {
@@ -193,10 +196,16 @@ impl Relay {
                 }
                 let Ok(client) = client else { return };
                 let Ok(worker) = TcpStream::connect(&worker) else { continue };
+                let build = *current.lock().unwrap();
                 relay(client, worker, build, address, count.clone());
             }
         });
-        Self { address, frames_of_data, is_over }
+        Self { address, build, frames_of_data, is_over }
+    }
+
+    /// Puts a worker of another build in its place, for connections that are made from now on.
+    pub fn replace(&self, build: Build) {
+        *self.build.lock().unwrap() = build;
     }
 
     /// Host and port.

@@ -156,7 +156,11 @@ fn pods_read_from_a_worker_one_version_ahead_and_are_told_of_those_they_cannot_r
     let told = Duration::from_secs(150);
     let event = space.wait_for_event("Pod", "first", "too old", told);
     assert!(event.contains("upgrade them"), "{event}");
+    first.replace(Build::Versions(1, 1));
+    check_sums(&space.output("first", RUN), &CONTENTS);
     space.wait_for_event("Pod", "later", "protocol versions 2..=2", told);
+    later.replace(Build::Versions(1, 2));
+    check_sums(&space.output("later", RUN), &CONTENTS);
     for volume in [of_later, of_first, of_ahead] {
         volume.remove();
     }

@@ -65,7 +65,7 @@ fn only_what_is_ours_is_listed_and_watched_but_for_datasets() {
         .filter(of_many)
         .filter(|request| !request.has_selector && request.resource != "millrace.dev/datasets")
         // Who uses the claim of a Dataset that is deleted: any pod of its namespace may.
-        .filter(|request| !(request.resource == "pods" && !request.namespace.is_empty()))
+        .filter(|request| request.resource != "pods" || request.namespace.is_empty())
         .collect();
     assert!(whole.is_empty(), "{whole:#?}");
     assert!(requests.iter().filter(of_many).any(|request| request.has_selector), "nothing was watched");
