@@ -36,7 +36,7 @@ fn each_mount_process_is_told_apart_by_what_it_shows() {
         assert!(driver.metric(REQUESTS, &labels) > 0, "{text}");
         assert_eq!(driver.metric(UP, &labels), 1, "{text}");
         assert!(driver.metric("process_resident_memory_bytes", &labels) > 0, "{text}");
-        assert_eq!(driver.metric("csi_driver_fetched_bytes_total", &labels), 100_001);
+        assert!(driver.metric("csi_driver_fetched_bytes_total", &labels) >= 100_001, "{text}");
     }
     // The driver's own are there once, and what both share is not shown twice.
     assert_eq!(text.lines().filter(|line| line.starts_with("process_open_fds ")).count(), 1);
@@ -64,8 +64,9 @@ fn counts_never_fall_when_a_mount_process_dies_or_is_stopped() {
     signal(driver.mount_pid(), Signal::KILL);
     until("its successor serves", Duration::from_secs(30), || {
         look();
-        driver.metric("csi_driver_mount_process_restarts_total", "died") == 1
-            && std::fs::read(target.join("three")).is_ok_and(|content| content == b"3")
+        driver.metrics_text().contains("csi_driver_mount_process_restarts_total{reason=\"died\"} 1")
+            // A name that was never asked for: the kernel answers from its own caches even where nobody serves.
+            && std::fs::metadata(target.join("absent")).unwrap_err().kind() == std::io::ErrorKind::NotFound
     });
     assert!(look() > before, "what the successor counts is added");
     // Read after the last scrape: what is counted between the last scrape and a stop is not lost.
