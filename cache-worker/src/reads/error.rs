@@ -74,7 +74,7 @@ impl FetchError {
             | OriginErrorKind::Tls
             | OriginErrorKind::NoSuchBucket
             | OriginErrorKind::Region => (ErrorCode::OriginUnavailable, Some(Hold::Lasting)),
-            // An outage, or a proxy that answers wrongly now and then: ask again until the reader's deadline.
+            // An outage, or a proxy that answers wrongly: see the module `patience`.
             OriginErrorKind::WrongRange
             | OriginErrorKind::Unexpected
             | OriginErrorKind::Dns

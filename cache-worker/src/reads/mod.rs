@@ -13,6 +13,7 @@ mod ensure;
 pub mod error;
 pub mod failures;
 pub mod fetcher;
+pub mod patience;
 pub mod plan;
 mod reader;
 pub mod room;

@@ -22,6 +22,7 @@ use super::background::{Background, Hint};
 use super::block_map::{Arrival, Chunk, Flight, Joined};
 use super::error::{FetchError, code_label};
 use super::fetcher::{Fetcher, Target, Terms};
+use super::patience::{Next, Patience};
 use super::plan;
 use crate::members::Members;
 use crate::metrics::From;
@@ -40,10 +41,6 @@ const LINGER: Duration = Duration::from_millis(2);
 /// How long a read ahead leaves others before it, then it counts as a reader's own: by now one waits for it, and where the
 /// window stays full it would never have its turn. A few times the first byte of S3.
 const AHEAD_YIELDS: Duration = Duration::from_millis(250);
-
-/// Between two tries of a read whose flight failed for a reason that may pass. The origin has itself waited between its
-/// tries; this only keeps a fault of ours from turning in circles.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// The worker behind the data port.
 #[derive(Debug)]
@@ -65,6 +62,7 @@ struct Reading<'a> {
     arrived: BTreeMap<u32, (Arc<Chunk>, From)>,
     deadline: Instant,
     priority: Priority,
+    patience: Patience,
     answers: &'a AnswerSink,
     /// What follows once this read is answered: earlier it would take bandwidth from it.
     behind: Option<Hint>,
@@ -138,6 +136,7 @@ impl Reads {
             arrived: BTreeMap::new(),
             deadline: request.deadline,
             priority,
+            patience: Patience::default(),
             answers,
             behind: None,
         };
@@ -150,20 +149,36 @@ impl Reads {
             let waited = self.wait(&mut reading).await?;
             self.fetcher.metrics.read_wait.observe(started.elapsed().as_secs_f64());
             if let Waited::Failed(error) = waited {
-                let is_over = Instant::now() + 2 * PAUSE >= reading.deadline;
-                // Waiting cures neither; another worker may do better.
-                let is_ours = matches!(error.code, ErrorCode::Stopping | ErrorCode::Internal);
-                if error.hold.is_some() || is_ours || is_over {
-                    return Err(error.to_read_error());
-                }
-                tracing::debug!(file = request.file, error = %error, "fetch failed, tried again");
-                tokio::time::sleep(PAUSE).await;
+                self.after_failure(&mut reading, &error).await?;
             }
         }
         if let Some(hint) = reading.behind {
             self.background.hint(hint);
         }
         Ok(())
+    }
+
+    /// Waits until the read is to be tried again; its error where it is not.
+    async fn after_failure(
+        &self,
+        reading: &mut Reading<'_>,
+        error: &Arc<FetchError>,
+    ) -> Result<(), ReadError> {
+        let object = &reading.target.object;
+        let block = object.span.block_of(reading.next).index;
+        let class = self.members.class(object.placement(block));
+        match reading.patience.next(error, class) {
+            Next::Again(pause) if Instant::now() + 2 * pause < reading.deadline => {
+                tracing::debug!(file = object.file.0, error = %error, "fetch failed, tried again");
+                tokio::time::sleep(pause).await;
+                Ok(())
+            }
+            Next::Again(_) | Next::Fail => Err(error.to_read_error()),
+            Next::Hold(hold) => {
+                self.fetcher.record_failure(&reading.target, hold, error);
+                Err(error.to_read_error())
+            }
+        }
     }
 
     fn target(&self, request: &ReadRequest) -> Result<Target, ReadError> {
@@ -459,6 +474,7 @@ impl Reading<'_> {
             .await
             .map_err(|unwanted| ReadError::new(ErrorCode::Cancelled, unwanted.to_string()))?;
         self.next += chunks;
+        self.patience.progressed();
         Ok(())
     }
 }

@@ -22,6 +22,7 @@ use crate::members::Members;
 use crate::origin::window::Priority;
 use crate::reads::Kept;
 use crate::reads::fetcher::{Fetcher, Target, Terms};
+use crate::reads::patience::MAX_WRONG_ANSWERS;
 use crate::reads::room::{Asker, Room};
 use crate::versions::Version;
 
@@ -30,10 +31,6 @@ const MAX_REQUESTS: usize = 128;
 
 /// Units that are looked up at once, on a blocking thread.
 const BATCH_UNITS: usize = 256;
-
-/// Requests of one run that end with a wrong answer before it counts as failed: each is four tries, so that a proxy that is
-/// wrong every other time does not fail one run in a million; and a server that is always wrong does not keep a warm-up for ever.
-const MAX_WRONG_ANSWERS: u32 = 5;
 
 /// How long one request of a warm-up is tried before it is begun anew; as long as a read waits.
 const DEADLINE: Duration = Duration::from_secs(120);

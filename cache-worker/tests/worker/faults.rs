@@ -124,6 +124,30 @@ async fn a_proxy_that_answers_wrongly_for_a_while_costs_time_and_nothing_else() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_always_answers_wrongly_is_given_up_within_seconds() {
+    let cluster = Cluster::of(pack().with("large", body("large", 4 * MIB))).await;
+    let teapot = Fault::Error { status: 418, code: "Teapot".into(), message: String::new() };
+    let plan = FaultPlan::default()
+        .rule(Rule::from(Fault::WrongRange).operation(Operation::GetObject).keys("large"))
+        .rule(Rule::from(teapot).operation(Operation::GetObject).keys("p/3"));
+    cluster.s3.set_faults(plan).unwrap();
+    for key in ["large", "p/3"] {
+        let started = Instant::now();
+        let error = cluster.read_chunks(key, 0..1).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::OriginUnavailable);
+        assert!(error.to_string().contains(key), "{error}");
+        let took = started.elapsed();
+        assert!(took > Duration::from_secs(3) && took < Duration::from_secs(15), "{key}: {took:?}");
+        let again = Instant::now();
+        cluster.read_chunks(key, 0..1).await.unwrap_err();
+        assert!(again.elapsed() < Duration::from_secs(1), "remembered");
+    }
+    assert_eq!(cluster.read("p/5").await.unwrap(), body("p/5", 100_000));
+    assert_eq!(failed(&cluster), 2);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn broken_bodies_and_503s_cost_time_and_nothing_else() {
     let objects = pack().with("large", body("large", 6 * MIB));
     let cluster = Cluster::of(objects).await;
