@@ -10,6 +10,7 @@ pub mod metrics;
 pub mod observed;
 pub mod origin;
 pub mod reads;
+pub mod recheck;
 pub mod serve;
 pub mod sources;
 pub mod state;

@@ -161,6 +161,18 @@ impl Sources {
         troubled.min_by_key(|(_, troubled)| troubled.since_ms)
     }
 
+    /// The origins that fail now.
+    pub fn troubled(&self) -> Vec<Arc<Origin>> {
+        let mut troubled: Vec<Arc<Origin>> = Vec::new();
+        for (_, origin) in self.in_use().into_iter().chain(self.prepared.read().iter().cloned()) {
+            let is_known = troubled.iter().any(|known| Arc::ptr_eq(known, &origin));
+            if !is_known && origin.trouble().is_some() {
+                troubled.push(origin);
+            }
+        }
+        troubled
+    }
+
     /// Takes prepared sources into use.
     pub fn set(&self, prepared: Vec<(SourceConfig, Arc<Origin>)>) {
         *self.in_use.write() = prepared;

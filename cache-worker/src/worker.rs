@@ -33,6 +33,7 @@ use crate::reads::Reads;
 use crate::reads::background::Background;
 use crate::reads::fetcher::Fetcher;
 use crate::reads::room::Room;
+use crate::recheck::recheck;
 use crate::sources::{Access, SourceConfig, Sources, UseSources};
 use crate::state::{KeepState, StateFile};
 use crate::versions::{Version, Versions};
@@ -211,6 +212,14 @@ impl Worker {
         self.tasks.spawn("background", async move {
             tokio::select! {
                 () = background.run() => {}
+                () = stop.cancelled() => {}
+            }
+        });
+        let (sources, fetcher) = (Arc::clone(&self.sources), Arc::clone(&self.fetcher));
+        let stop = self.tasks.token();
+        self.tasks.spawn("recheck", async move {
+            tokio::select! {
+                () = recheck(sources, |reason| fetcher.forget_failures(reason)) => {}
                 () = stop.cancelled() => {}
             }
         });

@@ -20,6 +20,7 @@ use super::config::Deadlines;
 use super::error::{OriginError, OriginErrorKind as Kind, Request};
 use super::head::{self, Head};
 use super::retry::Retry;
+use super::trouble::Asked;
 use super::window::{Outcome, Permit, Priority};
 
 /// One version of one object.
@@ -115,7 +116,7 @@ impl GetStream {
                 Err(verdict) => verdict,
             };
             self.close(outcome_of(verdict.kind));
-            let failed = self.origin.failed(&mut self.retry, Request::Get, &self.object.key, verdict).await;
+            let failed = self.origin.failed(&mut self.retry, &Asked::Get(self.object.clone()), verdict).await;
             if let Err(error) = failed {
                 self.failed = Some(error.clone());
                 return Err(error);

@@ -11,6 +11,7 @@ use super::error::{OriginError, OriginErrorKind as Kind, Request};
 use super::get::outcome_of;
 use super::head::bare;
 use super::retry::Retry;
+use super::trouble::Asked;
 use super::window::{Outcome, Priority};
 
 /// What a page counts as in the window, bytes: 1,000 keys of some 100 bytes with their XML, rounded up.
@@ -65,7 +66,7 @@ pub(super) async fn page(
                 origin.went_well();
                 return Ok(page);
             }
-            Err(verdict) => origin.failed(&mut retry, Request::List, prefix, verdict).await?,
+            Err(verdict) => origin.failed(&mut retry, &Asked::List(prefix.to_owned()), verdict).await?,
         }
     }
 }

@@ -28,6 +28,7 @@ pub(crate) mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -38,13 +39,16 @@ use client::Clients;
 pub use client::OpenOrigin;
 use config::OriginConfig;
 use counters::Counters;
-use error::{OriginError, OriginErrorKind, Request};
+use error::{OriginError, OriginErrorKind};
 pub use get::{GetStream, ObjectVersion};
 pub use list::{Listed, Page, PageStart};
 use retry::{Remedy, Retry};
-use trouble::Trouble;
 pub use trouble::Troubled;
+use trouble::{Asked, Trouble};
 use window::{Priority, Window};
+
+/// How long a look whether trouble is over may take: several tries of an endpoint that does not answer.
+const LOOK_AGAIN_FOR: Duration = Duration::from_secs(10);
 
 /// The S3 side of one source; cheap to clone.
 #[derive(Debug, Clone)]
@@ -110,6 +114,26 @@ impl Origin {
         self.0.trouble.lock().now()
     }
 
+    /// Asks once more for what failed last, a byte of it, so that trouble ends though nobody reads; nothing where there is
+    /// none. What comes of it is seen in [`trouble`](Self::trouble).
+    pub async fn look_again(&self) {
+        let asked = self.0.trouble.lock().asked();
+        let deadline = Instant::now() + LOOK_AGAIN_FOR;
+        // Either outcome is noted where each request's is.
+        match asked {
+            Some(Asked::Get(object)) => drop(self.get(object, 0..1, Priority::WarmUp, deadline).next().await),
+            Some(Asked::List(prefix)) => {
+                drop(self.list_page(&prefix, &PageStart::First, Priority::WarmUp, deadline).await);
+            }
+            None => {}
+        }
+    }
+
+    /// Counts the changes of the credentials, after a look at them.
+    pub fn look_at_credentials(&self) -> u64 {
+        self.0.clients.look_at_credentials()
+    }
+
     /// The window that requests of this source go through.
     pub fn window(&self) -> &Arc<Window> {
         &self.0.window
@@ -130,13 +154,7 @@ impl Origin {
     }
 
     /// Counts a failed try and waits until the next; the error if there is to be none.
-    async fn failed(
-        &self,
-        retry: &mut Retry,
-        request: Request,
-        object: &str,
-        verdict: Verdict,
-    ) -> Result<(), OriginError> {
+    async fn failed(&self, retry: &mut Retry, asked: &Asked, verdict: Verdict) -> Result<(), OriginError> {
         let Verdict { kind, said, region } = verdict;
         let Inner { clients, counters, .. } = &*self.0;
         counters.failed(kind);
@@ -149,22 +167,23 @@ impl Origin {
                 && clients.look_at_credentials() != retry.was_sent_with(),
         };
         let pause = retry.pause(kind, remedy, rand::random(), Instant::now());
-        let error = OriginError::new(kind, request, clients.target(), object, said, retry.tries());
-        self.note_failure(&error, retry.in_a_row(), pause.is_none());
+        let error =
+            OriginError::new(kind, asked.request(), clients.target(), asked.object(), said, retry.tries());
+        self.note_failure(&error, asked, retry.in_a_row(), pause.is_none());
         let Some(pause) = pause else { return Err(error) };
-        debug!(bucket = self.config().bucket, object, error = %error, "origin request tried again");
+        debug!(bucket = self.config().bucket, object = asked.object(), error = %error, "origin request tried again");
         counters.retried();
         tokio::time::sleep(pause).await;
         Ok(())
     }
 
-    fn note_failure(&self, error: &OriginError, in_a_row: u32, is_last: bool) {
+    fn note_failure(&self, error: &OriginError, asked: &Asked, in_a_row: u32, is_last: bool) {
         if error.kind().is_about_object() {
             return self.went_well();
         }
         let now = Instant::now().into_std();
         let is_of_weight = error.is_transient() || is_last;
-        if is_of_weight && self.0.trouble.lock().failed(error, in_a_row, now) {
+        if is_of_weight && self.0.trouble.lock().failed(error, asked, in_a_row, now) {
             warn!(bucket = self.config().bucket, error = %error, "origin in trouble");
         }
     }

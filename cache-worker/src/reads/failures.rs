@@ -88,6 +88,13 @@ impl Failures {
         true
     }
 
+    /// Forgets the lasting failures of a reason. What is wrong with single objects (changed, gone) is final and stays.
+    pub fn forget(&mut self, reason: &str) {
+        let by_object = &mut self.by_object;
+        by_object.retain(|_, failure| failure.hold == Hold::Final || failure.error.reason != reason);
+        self.oldest_first.retain(|object| by_object.contains_key(object));
+    }
+
     /// The newest failures, at most `most`, the newest last.
     pub fn newest(&self, most: usize) -> Vec<Failure> {
         let newest = self.oldest_first.iter().rev().filter_map(|id| self.by_object.get(id)).take(most);
@@ -132,6 +139,20 @@ mod tests {
         assert!(failures.refusal(&changed, later).is_some());
         assert!(failures.last(&denied).is_some(), "still shown until it is read");
         assert!(failures.clear(&denied) && !failures.clear(&denied));
+    }
+
+    #[test]
+    fn what_is_cured_for_a_whole_source_is_forgotten_and_the_rest_is_not() {
+        let now = Instant::now();
+        let mut failures = Failures::default();
+        failures.record(ContentId([1; 16]), failure(Hold::Final, now));
+        failures.record(ContentId([2; 16]), failure(Hold::Lasting, now));
+        failures.forget("AccessDenied");
+        assert_eq!(failures.len(), 2);
+        failures.forget("Changed");
+        assert_eq!(failures.len(), 1);
+        assert!(failures.last(&ContentId([1; 16])).is_some());
+        assert_eq!(failures.newest(9).len(), 1);
     }
 
     #[test]

@@ -301,6 +301,13 @@ impl Fetcher {
         self.metrics.failed_objects.set(failures.len() as i64);
     }
 
+    /// Takes objects no longer for failed that could not be read for a reason which is no more.
+    pub fn forget_failures(&self, reason: &str) {
+        let mut failures = self.failures.lock();
+        failures.forget(reason);
+        self.metrics.failed_objects.set(failures.len() as i64);
+    }
+
     fn note_success(&self, target: &Target) {
         let mut failures = self.failures.lock();
         if failures.clear(&target.object.id) {
