@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::block_map::{BlockMap, Chunk, Flight};
 use super::cutter::Cutter;
+use super::disk_wait::wait_for_disk;
 use super::error::FetchError;
 use super::failures::{Failure, Failures, Hold};
 use super::run_writer::{Kept, RUN_CHUNKS, RunWriter};
@@ -142,7 +143,8 @@ impl Fetcher {
     ) -> Vec<Range<u32>> {
         let mut absent = Vec::new();
         for run in claimed {
-            let presence = self.store.present(&target.object.span.file, run.clone());
+            let file = &target.object.span.file;
+            let presence = wait_for_disk(|| self.store.present(file, run.clone()));
             if presence.count() == 0 {
                 absent.push(run);
                 continue;

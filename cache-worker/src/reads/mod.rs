@@ -9,6 +9,7 @@ pub mod ahead;
 pub mod background;
 pub mod block_map;
 pub mod cutter;
+pub mod disk_wait;
 mod ensure;
 pub mod error;
 pub mod failures;

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::ahead::{Ahead, MAX_BLOCKS_AHEAD};
 use super::background::{Background, Hint};
 use super::block_map::{Arrival, Chunk, Flight, Joined};
+use super::disk_wait::wait_for_disk;
 use super::error::{FetchError, code_label};
 use super::fetcher::{Fetcher, Target, Terms};
 use super::patience::{Next, Patience};
@@ -204,9 +205,11 @@ impl Reads {
     /// Sends the next chunks from the store; false where it does not have the next one.
     async fn send_stored(&self, reading: &mut Reading<'_>) -> Result<bool, ReadError> {
         let span = &reading.target.object.span;
-        let Some(hit) = self.fetcher.store.read(span, reading.next..reading.wanted.end) else {
-            return Ok(false);
-        };
+        let store = &self.fetcher.store;
+        let read = || store.read(span, reading.next..reading.wanted.end);
+        // Moving the others away takes longer than a look into a sidecar that is open.
+        let hit = if store.has_open(&span.file) { read() } else { wait_for_disk(read) };
+        let Some(hit) = hit else { return Ok(false) };
         let chunks = hit.crcs.len() as u32;
         self.fetcher.metrics.sent(From::Hit, chunks.into(), hit.len);
         let first_chunk = reading.next;

@@ -21,6 +21,7 @@ use super::walk::{Unit, UnknownPaths, Walk};
 use crate::members::Members;
 use crate::origin::window::Priority;
 use crate::reads::Kept;
+use crate::reads::disk_wait::wait_for_disk;
 use crate::reads::fetcher::{Fetcher, Target, Terms};
 use crate::reads::patience::MAX_WRONG_ANSWERS;
 use crate::reads::room::{Asker, Room};
@@ -304,7 +305,8 @@ impl WarmUps {
     }
 
     fn is_there(&self, target: &Target, run: &std::ops::Range<u32>) -> bool {
-        self.fetcher.store.present(&target.object.span.file, target.slots(run)).is_full()
+        let file = &target.object.span.file;
+        wait_for_disk(|| self.fetcher.store.present(file, target.slots(run))).is_full()
     }
 
     async fn count(
