@@ -1,12 +1,14 @@
 //! How do chunks get from the origin to those who wait and into the store?
 
+mod source;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use millrace_api::block::{CHUNK_BYTES, Span};
+use millrace_api::block::CHUNK_BYTES;
 use millrace_api::crc::crc32c;
 use millrace_api::ids::ContentId;
 use millrace_daemon::shutdown::Tasks;
@@ -24,10 +26,11 @@ use super::failures::{Failure, Failures, Hold};
 use super::run_writer::{Kept, RUN_CHUNKS, RunWriter};
 use super::timing::Timing;
 use crate::metrics::Metrics;
+use crate::origin::GetStream;
 use crate::origin::error::OriginError;
 use crate::origin::window::Priority;
-use crate::origin::{GetStream, ObjectVersion, Origin};
 use crate::versions::{Object, Version};
+use source::{Source, byte_range};
 
 /// Writes to the store at once. More than one lets a slow disk work in parallel; each holds a blocking thread.
 const WRITERS: usize = 4;
@@ -364,38 +367,6 @@ async fn next_event(
             }
         }
     }
-}
-
-/// Where a flight's object is read from.
-struct Source {
-    origin: Arc<Origin>,
-    object: ObjectVersion,
-}
-
-impl Source {
-    fn of(target: &Target) -> Result<Self, FetchError> {
-        let (version, object) = (&target.version, &target.object);
-        let path = || version.path_text(object.file);
-        if object.archived {
-            return Err(FetchError::archived(&path()));
-        }
-        let origin = version.origin(object.source).ok_or_else(|| FetchError::no_source(&path()))?;
-        let view = version.view();
-        let key = view.key(object.file).and_then(|key| String::from_utf8(key).ok());
-        let etag = view.etag(object.file);
-        let (Some(key), Some(etag)) = (key, etag) else { return Err(FetchError::damaged_index(&path())) };
-        Ok(Self { origin, object: ObjectVersion { key, etag: etag.into_owned(), size: object.span.size } })
-    }
-
-    fn get(&self, range: Range<u64>, priority: Priority, deadline: Instant) -> GetStream {
-        self.origin.get(self.object.clone(), range, priority, deadline)
-    }
-}
-
-/// The bytes of some chunks of an object, from the object's start.
-fn byte_range(span: &Span, chunks: &Range<u32>) -> Range<u64> {
-    let start = u64::from(chunks.start) * CHUNK_BYTES;
-    start..(u64::from(chunks.end) * CHUNK_BYTES).min(span.size).max(start)
 }
 
 /// Bytes that count against the bound on chunks in memory.

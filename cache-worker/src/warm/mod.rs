@@ -1,6 +1,7 @@
 //! How is a dataset loaded before it is read?
 
 pub mod ledger;
+mod loading;
 mod run;
 pub mod store;
 mod walk;

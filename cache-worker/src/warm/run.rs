@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use millrace_api::ids::VersionId;
 use millrace_api::placement::Membership;
 use millrace_daemon::shutdown::Tasks;
-use millrace_store::Class;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -16,14 +15,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::ledger::{Counts, Failed, Ledger, Outcome, State};
+use super::loading::{Loading, load};
 use super::store;
 use super::walk::{Unit, UnknownPaths, Walk};
 use crate::members::Members;
-use crate::origin::window::Priority;
-use crate::reads::Kept;
 use crate::reads::disk_wait::wait_for_disk;
-use crate::reads::fetcher::{Fetcher, Target, Terms};
-use crate::reads::patience::MAX_WRONG_ANSWERS;
+use crate::reads::fetcher::{Fetcher, Target};
 use crate::reads::room::{Asker, Room};
 use crate::versions::Version;
 
@@ -32,9 +29,6 @@ const MAX_REQUESTS: usize = 128;
 
 /// Units that are looked up at once, on a blocking thread.
 const BATCH_UNITS: usize = 256;
-
-/// How long one request of a warm-up is tried before it is begun anew; as long as a read waits.
-const DEADLINE: Duration = Duration::from_secs(120);
 
 /// How often the ledger is kept while it changes: what is loaded after that is found in the store by a restart.
 const SAVE_EVERY: Duration = Duration::from_secs(2);
@@ -297,7 +291,7 @@ impl WarmUps {
             running.spawn(async move {
                 let loaded = load(&fetcher, &target, run).await;
                 drop(permit);
-                unit.end(&warm_up, &target, loaded)
+                unit.end(&warm_up.ledger, &target, loaded)
             });
             // Lets the request reach the window before its room is looked at again.
             tokio::task::yield_now().await;
@@ -347,75 +341,5 @@ impl WarmUps {
             (units, walk)
         });
         looking.await.ok()
-    }
-}
-
-/// A unit under way.
-struct Loading {
-    place: u64,
-    bytes: u64,
-    /// Runs that have not ended, and the first failure.
-    left: Mutex<(usize, Option<Failed>)>,
-}
-
-impl Loading {
-    /// Notes the end of one run; the last one settles the unit. Returns how the whole warm-up ends, where it must.
-    fn end(&self, warm_up: &WarmUp, target: &Target, loaded: Loaded) -> Option<State> {
-        let mut left = self.left.lock();
-        left.0 -= 1;
-        match loaded {
-            Loaded::Kept => {}
-            // The unit stays unsettled: a later start tries it again.
-            Loaded::NotKept => return Some(State::Full),
-            Loaded::Failed { reason, message } => {
-                let path = target.version.path_text(target.object.file);
-                let at_ms =
-                    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-                left.1.get_or_insert(Failed { path, reason: reason.to_owned(), message, at_ms });
-            }
-        }
-        if left.0 == 0 {
-            let outcome = left.1.take().map_or(Outcome::Loaded, Outcome::Failed);
-            warm_up.ledger.lock().settle(self.place, self.bytes, outcome);
-        }
-        None
-    }
-}
-
-enum Loaded {
-    Kept,
-    NotKept,
-    Failed { reason: &'static str, message: String },
-}
-
-/// Loads one run, through outages of any length.
-async fn load(fetcher: &Arc<Fetcher>, target: &Target, run: std::ops::Range<u32>) -> Loaded {
-    let mut wrong_answers = 0;
-    loop {
-        let refusal = {
-            let failures = fetcher.failures.lock();
-            failures
-                .refusal(&target.object.id, std::time::Instant::now())
-                .map(|failure| Arc::clone(&failure.error))
-        };
-        if let Some(error) = refusal {
-            return Loaded::Failed { reason: error.reason, message: error.message.clone() };
-        }
-        let deadline = Instant::now() + DEADLINE;
-        let terms = Terms { priority: Priority::WarmUp, class: Class::Owned, deadline };
-        match fetcher.ensure(target, run.clone(), terms).await {
-            Ok(Kept::All) => return Loaded::Kept,
-            Ok(Kept::NotAll) => return Loaded::NotKept,
-            Err(error)
-                if error.hold.is_some() || error.is_wrong_answer() && wrong_answers == MAX_WRONG_ANSWERS =>
-            {
-                return Loaded::Failed { reason: error.reason, message: error.message.clone() };
-            }
-            Err(error) => {
-                wrong_answers += u32::from(error.is_wrong_answer());
-                tracing::debug!(error = %error, "warm-up request tried again");
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        }
     }
 }
