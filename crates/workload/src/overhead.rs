@@ -3,9 +3,13 @@
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use crate::blocks::{Access, random};
+use crate::aligned::AlignedBuffer;
+use crate::blocks::{Access, random, sequential};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::run::Plan;
@@ -17,13 +21,22 @@ use crate::tree::Listed;
 /// The smallest block that is measured as a rule: the smaller, the more the loop around it weighs.
 const BLOCK_BYTES: u64 = 4096;
 
+/// How much is asked for at once beforehand.
+const WARM_UP_BYTES: u64 = 1 << 20;
+
 /// Rounds of either loop, in turn.
-const ROUNDS: usize = 15;
+const ROUNDS: usize = 9;
+
+/// So much of a file is read at most: it is read once beforehand, so that it comes from the page cache.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// Time of a round: a thousand times what it takes to start a thread and to add up its times.
+const ROUND: Duration = Duration::from_millis(300);
 
 /// Steps of the emulator: 1.75 s on an H100.
 const STEPS: u64 = 500;
 
-/// What the program itself takes.
+/// What the program itself takes. Reads are told in processor time, so that other programs of the machine do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Overhead {
     /// Nanoseconds of a 4 KiB read in the loop of `random`.
@@ -36,7 +49,7 @@ pub struct Overhead {
     pub emulator_au: f64,
 }
 
-/// Measures it, with the largest of the files, which should be in the page cache.
+/// Measures it, with the largest of the files.
 ///
 /// # Errors
 /// Where the file cannot be read.
@@ -59,26 +72,36 @@ pub fn measure(clock: &dyn Clock, files: &[&Listed], seed: u64) -> Result<Overhe
 fn reading(clock: &dyn Clock, file: &Listed, seed: u64) -> Result<Vec<(f64, f64)>, Error> {
     let opened = std::fs::File::open(&file.path);
     let opened = opened.map_err(|source| Error::Open { path: file.path.clone(), source })?;
+    let file = &Listed { path: file.path.clone(), size: file.size.min(MAX_BYTES) };
     let blocks = (file.size / BLOCK_BYTES).max(1);
-    let mut buffer = vec![0; BLOCK_BYTES as usize];
+    let plan = Plan { clock, threads: 1, runtime: Duration::MAX, seed };
+    sequential(plan, &[file], WARM_UP_BYTES, Access::Cached)?;
+    let mut buffer = AlignedBuffer::new(BLOCK_BYTES as usize);
     let mut rounds = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
-        let plan = Plan { clock, threads: 1, runtime: Duration::from_millis(30), seed: seed ^ round as u64 };
-        let ours = random(plan, &[file], BLOCK_BYTES, Access::Cached)?;
-        // A walk with a large stride touches blocks as a random one does, and costs an addition.
-        let mut block = seed % blocks;
-        let started = clock.now();
-        for _ in 0..ours.operations {
-            block = (block + 1_000_003) % blocks;
-            let offset = block * BLOCK_BYTES;
-            let read = opened.read_at(&mut buffer, offset);
+        let plan = Plan { clock, threads: 1, runtime: ROUND, seed: seed ^ round as u64 };
+        let started = processor_nanos();
+        let operations = random(plan, &[file], BLOCK_BYTES, Access::Cached)?.operations;
+        let ours = processor_nanos() - started;
+        // The same blocks in the same order, made beforehand: the bare loop does nothing but read.
+        let mut rng = SmallRng::seed_from_u64(plan.seed);
+        let offsets: Vec<u64> = (0..operations).map(|_| rng.random_range(0..blocks) * BLOCK_BYTES).collect();
+        let started = processor_nanos();
+        for offset in offsets {
+            let read = opened.read_at(buffer.as_mut(), offset);
             read.map_err(|source| Error::Read { path: file.path.clone(), offset, source })?;
         }
-        let bare = (clock.now() - started).as_nanos() as f64;
-        let operations = ours.operations.max(1) as f64;
-        rounds.push((ours.seconds * 1e9 / operations, bare / operations));
+        let bare = processor_nanos() - started;
+        let operations = operations.max(1) as f64;
+        rounds.push((ours / operations, bare / operations));
     }
     Ok(rounds)
+}
+
+/// Time that processors spent on this program, nanoseconds.
+fn processor_nanos() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(used).unwrap_or_default().as_nanos() as f64
 }
 
 fn emulator(clock: &dyn Clock, seed: u64) -> Result<f64, Error> {

@@ -3,8 +3,8 @@
 //! A 4 KiB read from the page cache takes less than 1 µs, and asking the time twice 50 ns: to time each would be to measure
 //! the measuring. So quick operations are timed one in so many.
 
-/// The share of an operation's time that timing it may take, as one in so many: 0.5 %, half of what is promised.
-const SHARE: u64 = 200;
+/// The share of an operation's time that timing it may take, as one in so many: 0.2 %. 1 % is promised for all.
+const SHARE: u64 = 500;
 
 /// At most so many operations pass between two looks at the clock: what 1 µs operations take is then 0.1 ms, and a mount that
 /// becomes slow is noticed soon.
@@ -87,7 +87,7 @@ mod tests {
                 timed += 1;
             }
         }
-        assert!((400..=600).contains(&timed), "{timed}");
+        assert!((190..=250).contains(&timed), "{timed}");
         while !pace.is_due() {}
         pace.learn(1_000_000);
         assert!(pace.is_due());

@@ -8,10 +8,12 @@ pub mod order;
 pub mod profile;
 pub mod timeline;
 
+mod barrier;
 mod data;
 mod epoch;
+mod gate;
+mod queue;
 mod reader;
-mod shared;
 
 #[cfg(test)]
 mod tests;
@@ -122,6 +124,10 @@ impl Training {
         (all > 0.0).then(|| parts.map(|part| part / all))
     }
 }
+
+/// The epoch has met an error somewhere.
+#[derive(Debug)]
+struct Ended;
 
 /// Runs a job: `layout` says what there is to read, `source` reads it.
 ///
