@@ -73,7 +73,7 @@ mod tests {
         let mut pace = Pace::new(60);
         for _ in 0..100 {
             assert!(pace.is_due());
-            pace.learn(20_000);
+            pace.learn(100_000);
         }
     }
 
