@@ -1,11 +1,10 @@
 //! How are results told to programs?
 
-use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use k8s_openapi::jiff::Timestamp;
+use millrace_daemon::memory::MemoryLimit;
 use millrace_workload::overhead::Overhead;
 use millrace_workload::run::Outcome;
 use millrace_workload::train::Training;
@@ -40,6 +39,8 @@ pub struct Document {
     pub overhead: Option<Overhead>,
     /// Cases that were left out, with the reason.
     pub skipped: Vec<String>,
+    /// What else is to be known of the results.
+    pub notes: Vec<String>,
 }
 
 /// One measurement.
@@ -165,7 +166,7 @@ pub struct Machine {
     pub kernel: String,
     /// Processors that this program may use.
     pub processors: usize,
-    /// Memory, bytes.
+    /// Memory that this program may use, page cache included: the machine's or its control group's, bytes.
     pub memory_bytes: u64,
 }
 
@@ -189,6 +190,7 @@ impl Document {
             training: Vec::new(),
             overhead: None,
             skipped: Vec::new(),
+            notes: Vec::new(),
         })
     }
 
@@ -203,15 +205,12 @@ impl Document {
 
 fn machine() -> Machine {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let kib = File::open("/proc/meminfo").ok().and_then(|file| {
-        use std::io::BufRead;
-        let first = BufReader::new(file).lines().next()?.ok()?;
-        first.split_whitespace().nth(1)?.parse::<u64>().ok()
-    });
+    // Only a doubt about results hangs on it: where the kernel does not tell, there is none.
+    let limit = MemoryLimit::find(None, Path::new("/"));
     Machine {
         kernel: release.trim().to_owned(),
         processors: std::thread::available_parallelism().map_or(1, usize::from),
-        memory_bytes: kib.unwrap_or(0).saturating_mul(1024),
+        memory_bytes: limit.map_or(0, |limit| limit.bytes),
     }
 }
 

@@ -27,12 +27,13 @@ pub const AFTER_LONG: &str = "Cases:
   direct       seq with O_DIRECT: what the mount itself can do, without the kernel's page cache.
   small-files  files up to 1 MiB, shuffled; open, read, close: folders of images. One operation is one file.
   train        emulated accelerators (below). Needs data of the profile's kind: your own, or made by `bench generate`.
-  overhead     what this program itself adds to a 4 KiB read and takes from an accelerator: less than 1 %.
+  overhead     what this program itself adds to a cached 4 KiB read, and leaves of an accelerator's time where samples come
+               from memory: look here first on a machine that is busy with other things.
 
 Reading the table:
   MB/s are 10^6 bytes. ops/s are reads for seq, random (IOPS), mmap and direct, whole files for small-files, listings and
-  stats for metadata; p50, p99 and max are their times. Operations below 10 µs are timed one in so many, so that the
-  measuring takes less than 1 %; max is the slowest of those that were timed. \"not all\" means that --runtime was over
+  stats for metadata; p50, p99 and max are their times. Operations below some 40 µs are timed one in so many, so that
+  the measuring takes less than 1 %; max is the slowest of those that were timed. \"not all\" means that --runtime was over
   before all files were read.
 
 Warm or cold:

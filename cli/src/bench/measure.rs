@@ -52,6 +52,14 @@ impl<'a> Folder<'a> {
         Ok(self.tree.get_or_init(|| tree))
     }
 
+    /// What is to be known of it beside the results, once it was listed.
+    pub fn note(&self) -> Option<String> {
+        let is_cut = self.tree.get().is_some_and(|tree| tree.is_cut);
+        is_cut.then(|| {
+            format!("there are more than {MAX_FILES} files: others than find and ls take the first of them")
+        })
+    }
+
     /// Makes one measurement; `repetition` counts from 0, and each has its own order.
     ///
     /// # Errors

@@ -11,7 +11,10 @@ mod text;
 mod values;
 mod worker_metrics;
 
+use std::time::Duration;
+
 use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use millrace_workload::caches;
 
 use self::args::{BenchArgs, BenchCommand, MeasureArgs};
@@ -54,6 +57,11 @@ fn measure_all(args: &MeasureArgs) -> anyhow::Result<()> {
             one(args, &folder, *step, repetition, strictness, &mut document)?;
         }
     }
+    tell(args, &text::sustained(&document.training))?;
+    if let Some(note) = folder.note() {
+        tell(args, &format!("note: {note}\n"))?;
+        document.notes.push(note);
+    }
     tell(args, &format!("seed {seed}\n"))?;
     finish(args, &document)
 }
@@ -68,7 +76,10 @@ fn one(
     document: &mut Document,
 ) -> anyhow::Result<()> {
     let before = worker_metrics::read(&args.worker_metrics)?;
-    let measured = match folder.measure(step, repetition - 1) {
+    let spinner = spinner(step);
+    let measured = folder.measure(step, repetition - 1);
+    spinner.finish_and_clear();
+    let measured = match measured {
         Ok(measured) => measured,
         Err(error) if strictness == Strictness::WhatIsPossible && error.is_about_the_folder() => {
             let reason = format!("{}: {error}", step.case.name());
@@ -99,6 +110,15 @@ fn one(
         }
     }
     Ok(())
+}
+
+/// Says on a terminal what is being measured; elsewhere nothing.
+fn spinner(step: Step) -> ProgressBar {
+    let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    spinner.set_message(format!("measuring {} ...", step.text()));
+    // Rare enough to cost nothing that could be measured.
+    spinner.enable_steady_tick(Duration::from_millis(500));
+    spinner
 }
 
 fn tell(args: &MeasureArgs, text: &str) -> anyhow::Result<()> {

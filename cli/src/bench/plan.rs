@@ -2,6 +2,7 @@
 
 use millrace_workload::blocks::Access;
 use millrace_workload::metadata::Look;
+use millrace_workload::tree::size_text;
 
 use super::args::{Case, MeasureArgs};
 
@@ -74,6 +75,25 @@ impl What {
     /// Whether it goes round the page cache.
     pub fn is_direct(self) -> bool {
         matches!(self, Self::Sequential(_, Access::Direct) | Self::Random(_, Access::Direct))
+    }
+}
+
+impl Step {
+    /// What it is, for people.
+    pub fn text(self) -> String {
+        let Self { case, what, threads } = self;
+        let mut text = case.name().to_owned();
+        if let Some(variant) = what.variant() {
+            text = variant.to_owned();
+        }
+        if let Some(bytes) = what.block_bytes() {
+            text.push_str(&format!(", {}", size_text(bytes)));
+        }
+        let of = if what == What::Train { "accelerators" } else { "threads" };
+        if threads > 1 {
+            text.push_str(&format!(", {threads} {of}"));
+        }
+        text
     }
 }
 
@@ -156,6 +176,7 @@ mod tests {
         let last = Step { case: Case::Random, what: What::Random(1 << 20, Access::Direct), threads: 8 };
         assert_eq!(steps[5], last);
         assert!(last.what.is_direct());
+        assert_eq!(last.text(), "random, 1 MiB, 8 threads");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! How are results shown to people?
 
+use std::collections::BTreeSet;
+
 use millrace_workload::overhead::Overhead;
 use millrace_workload::tree::size_text;
 
@@ -76,6 +78,24 @@ pub fn train(line: &TrainLine) -> String {
     text + &origin_text(line.origin)
 }
 
+/// How many accelerators the folder keeps busy, where several numbers were tried; empty otherwise.
+pub fn sustained(lines: &[TrainLine]) -> String {
+    let tried: BTreeSet<usize> = lines.iter().map(|line| line.ranks).collect();
+    if tried.len() < 2 {
+        return String::new();
+    }
+    let is_reached =
+        |ranks: &usize| lines.iter().filter(|line| line.ranks == *ranks).all(|line| line.outcome.is_reached);
+    // Above a number that is too slow a faster one is luck.
+    match (tried.iter().copied().take_while(is_reached).last(), tried.last()) {
+        (Some(most), Some(last)) if most == *last => {
+            format!("accelerators kept busy: {most}, and maybe more\n")
+        }
+        (Some(most), _) => format!("accelerators kept busy: {most}\n"),
+        (None, _) => format!("accelerators kept busy: fewer than {}\n", tried.first().copied().unwrap_or_default()),
+    }
+}
+
 /// What the program itself costs.
 pub fn overhead(overhead: &Overhead) -> String {
     format!(
@@ -139,6 +159,52 @@ pub fn time_text(micros: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+    use millrace_workload::train::Training;
+    use millrace_workload::train::timeline::Timeline;
+
+    fn trained(ranks: usize, is_reached: bool) -> TrainLine {
+        let outcome = Training {
+            epochs: Vec::new(),
+            au: Some(if is_reached { 0.95 } else { 0.5 }),
+            least_au: 0.9,
+            is_reached,
+            seconds: 2.0,
+            samples: 100,
+            bytes: 2_000_000,
+            latency: None,
+            timeline: Timeline::default(),
+        };
+        let cli = Cli::try_parse_from(["millrace", "bench", "/", "train"]).unwrap();
+        let Command::Bench(args) = cli.command else { panic!("another command") };
+        TrainLine::new(&args.measure.train, ranks, 1, outcome, vec!["a doubt".to_owned()], None)
+    }
+
+    #[test]
+    fn a_job_says_whether_storage_was_fast_enough_and_what_speaks_against_it() {
+        let text = train(&trained(2, false));
+        assert!(
+            text.contains("resnet50-raw on 2 x A100: AU 50.0 % of the 90.0 % needed: too slow"),
+            "{text}"
+        );
+        assert!(text.contains("1.00 MB/s, 50.0 samples/s") && text.contains("note: a doubt"), "{text}");
+    }
+
+    #[test]
+    fn the_largest_number_of_accelerators_that_is_reached_is_sustained() {
+        let of = |lines: &[(usize, bool)]| {
+            sustained(
+                &lines.iter().map(|(ranks, is_reached)| trained(*ranks, *is_reached)).collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(of(&[(1, true), (2, true), (4, false)]), "accelerators kept busy: 2\n");
+        assert_eq!(of(&[(1, true), (2, false), (4, true)]), "accelerators kept busy: 1\n");
+        assert_eq!(of(&[(1, true), (2, true), (2, false)]), "accelerators kept busy: 1\n");
+        assert!(of(&[(1, true), (4, true)]).contains("4, and maybe more"));
+        assert!(of(&[(1, false), (4, false)]).contains("fewer than 1"));
+        assert_eq!(of(&[(1, true)]), "");
+    }
 
     #[test]
     fn times_have_three_digits_and_a_unit() {
