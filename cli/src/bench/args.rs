@@ -103,7 +103,7 @@ pub struct TrainArgs {
     /// Batches that may lie ready for an accelerator; 0 reads only when it waits [default: 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1000))]
     pub prefetch: Option<u64>,
-    /// Threads that read for one accelerator [default: 8 for resnet50, 4 for the others].
+    /// Threads that read for one accelerator [default: 8 for both resnet50, 4 for the others].
     #[arg(long, value_name = "N", value_parser = values::ranks)]
     pub read_threads: Option<usize>,
     /// The data has samples of another size, such as 1/16; times stay.

@@ -92,7 +92,9 @@ pub fn sustained(lines: &[TrainLine]) -> String {
             format!("accelerators kept busy: {most}, and maybe more\n")
         }
         (Some(most), _) => format!("accelerators kept busy: {most}\n"),
-        (None, _) => format!("accelerators kept busy: fewer than {}\n", tried.first().copied().unwrap_or_default()),
+        (None, _) => {
+            format!("accelerators kept busy: fewer than {}\n", tried.first().copied().unwrap_or_default())
+        }
     }
 }
 

@@ -12,7 +12,7 @@ const MAX_POINTS: usize = 240;
 /// The finest width of a point: steps of most profiles are shorter.
 const FINEST: Duration = Duration::from_millis(500);
 
-/// What ranks did in one piece of time, in seconds summed over the ranks; a step counts where it ended.
+/// What ranks did in one piece of time, in seconds summed over the ranks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Point {
     /// Waited for data.
@@ -22,6 +22,9 @@ pub struct Point {
     /// Waited for other ranks.
     pub barrier: f64,
 }
+
+/// One of the numbers of a point.
+type Part = fn(&mut Point) -> &mut f64;
 
 /// Points of equal width, from the start of the job on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -39,22 +42,36 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// Adds a step that ended so long after the start of the job.
+    /// Adds a step that ended so long after the start of the job; its parts come one after the other.
     pub fn add(&mut self, at: Duration, step: StepTimes) {
-        let position = |timeline: &Self| (at.as_secs_f64() / timeline.width_seconds) as usize;
-        while position(self) >= MAX_POINTS {
+        let StepTimes { wait, compute, barrier } = step;
+        let mut end = at.as_secs_f64();
+        while end / self.width_seconds >= MAX_POINTS as f64 {
             self.halve();
         }
-        let index = position(self);
-        if index >= self.points.len() {
-            self.points.resize(index + 1, Point::default());
+        let parts: [(Duration, Part); 3] = [
+            (barrier, |point| &mut point.barrier),
+            (compute, |point| &mut point.compute),
+            (wait, |point| &mut point.wait),
+        ];
+        for (length, part) in parts {
+            let start = (end - length.as_secs_f64()).max(0.0);
+            self.spread(start, end, part);
+            end = start;
         }
-        let StepTimes { wait, compute, barrier } = step;
-        self.points[index].join(Point {
-            wait: wait.as_secs_f64(),
-            compute: compute.as_secs_f64(),
-            barrier: barrier.as_secs_f64(),
-        });
+    }
+
+    /// Adds a piece of time to the points that it touches.
+    fn spread(&mut self, start: f64, end: f64, part: Part) {
+        let index = |at: f64| (at / self.width_seconds) as usize;
+        let (first, last) = (index(start), index(end));
+        if last >= self.points.len() {
+            self.points.resize(last + 1, Point::default());
+        }
+        for number in first..=last {
+            let (from, to) = (number as f64 * self.width_seconds, (number + 1) as f64 * self.width_seconds);
+            *part(&mut self.points[number]) += (end.min(to) - start.max(from)).max(0.0);
+        }
     }
 
     /// Adds another rank's.
@@ -113,10 +130,21 @@ mod tests {
     }
 
     #[test]
+    fn a_step_counts_where_its_time_passed() {
+        let mut timeline = Timeline::default();
+        // 0.3 s wait, 0.9 s compute, in points of 0.5 s: 0.3 + 0.2, 0.5, 0.2.
+        timeline.add(Duration::from_millis(1_200), step(300, 900));
+        let near = |value: f64, wanted: f64| (value - wanted).abs() < 1e-9;
+        let [first, second, third] = timeline.points.as_slice() else { panic!("{timeline:?}") };
+        assert!(near(first.wait, 0.3) && near(first.compute, 0.2), "{timeline:?}");
+        assert!(near(second.compute, 0.5) && near(third.compute, 0.2) && third.wait == 0.0, "{timeline:?}");
+    }
+
+    #[test]
     fn a_long_job_keeps_few_points_and_all_its_time() {
         let (mut one, mut other) = (Timeline::default(), Timeline::default());
         for second in 0..3_600 {
-            one.add(Duration::from_secs(second), step(250, 750));
+            one.add(Duration::from_secs(second + 1), step(250, 750));
         }
         other.add(Duration::from_secs(1), step(0, 500));
         other.merge(one);
