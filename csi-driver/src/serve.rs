@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use crate::announce;
 use crate::config::mount::{Config, NodeStore};
 use crate::dataset_fs::DatasetFs;
+use crate::dataset_fs::begin::{Begun, begin};
 use crate::dataset_fs::mode::{Choice, Served, Shape, choose};
 use crate::members;
 use crate::metrics::{ReadCounters, Snapshots, show_mode};
@@ -99,7 +100,12 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         runtime: tokio::runtime::Handle::current(),
         counters: ReadCounters::register(&registry)?,
     });
-    let (mount, running, choice) = mount(&config, index.clone(), reader.clone()).await?;
+    let Mounted { mount, running, choice, begun } =
+        mount(&config, index.clone(), reader.clone(), registry.clone()).await?;
+    if let Some(Begun { verifier, asked, pass_through: _ }) = begun {
+        tasks.spawn("verification", verifier.clone().run(asked, tasks.token()));
+        tasks.spawn("scrub", verifier.scrub(config.scrub, tasks.token()));
+    }
     *session.lock() = Some(running);
     show_mode(&registry, choice)?;
     mounted.met();
@@ -230,20 +236,31 @@ fn open_store(node_store: &NodeStore) -> anyhow::Result<Store> {
     })?)
 }
 
+/// A mount that is served.
+struct Mounted {
+    mount: Mount,
+    running: Running,
+    choice: Choice,
+    begun: Option<Begun>,
+}
+
 async fn mount(
     config: &Config,
     index: Arc<IndexFile>,
     reader: Arc<Reader>,
-) -> anyhow::Result<(Mount, Running, Choice)> {
+    registry: Registry,
+) -> anyhow::Result<Mounted> {
     let (point, threads) = (config.mount_point.clone(), config.fuse_threads);
     let (ownership, mode) = (config.ownership, config.mode);
     let (source, context) = (format!("millrace:{}", config.dataset), config.selinux_context.clone());
     let options = MountOptions { source, is_shared: true, context };
-    let mount = move || -> anyhow::Result<(Mount, Running, Choice)> {
+    let mount = move || -> anyhow::Result<Mounted> {
         let choice = choose(mode, Shape::of(index.view()));
         let mut wanted = Wanted::default();
         if choice.served == Served::Packed {
             wanted.capabilities = wanted.capabilities.with(Capabilities::NO_OPENS);
+        } else if reader.node_store().is_some() {
+            wanted.capabilities = wanted.capabilities.with(Capabilities::PASSTHROUGH);
         }
         let attached = attach(&point, &options, Method::Auto, DeadMount::Clean, MOUNT_DEADLINE)?;
         let session = Session::negotiate(attached.device, &wanted, MOUNT_DEADLINE)?;
@@ -253,8 +270,14 @@ async fn mount(
             tracing::warn!(error = %error, "kernel read-ahead stays small");
         }
         let choice = choice.with_kernel(session.negotiated().capabilities.has(Capabilities::NO_OPENS));
-        let file_system = DatasetFs::new(index, ownership, reader, choice.served, AHEAD_LIMIT_BYTES);
-        Ok((attached.mount, session.run(threads, Arc::new(file_system))?, choice))
+        let mut file_system =
+            DatasetFs::new(index, ownership, reader.clone(), choice.served, AHEAD_LIMIT_BYTES);
+        let begun = begin(&session, choice.served, &reader, file_system.handles(), &registry)?;
+        if let Some(Begun { pass_through, .. }) = &begun {
+            file_system = file_system.passing_through(pass_through.clone());
+        }
+        let running = session.run(threads, Arc::new(file_system))?;
+        Ok(Mounted { mount: attached.mount, running, choice, begun })
     };
     tokio::task::spawn_blocking(mount).await?
 }

@@ -14,9 +14,13 @@ use millrace_daemon::files::{ReadKey, read_key};
 use millrace_daemon::logging::LogArgs;
 
 use crate::dataset_fs::Ownership;
+use crate::reads::ScrubPace;
 
 /// Default deadline of one read: longer than an outage of 30 s with room to recover; guess.
 const READ_DEADLINE: Duration = Duration::from_secs(120);
+
+/// Shortest time between two scrubs: a small node store need not be read all the time; guess.
+const SCRUB_EVERY: Duration = Duration::from_secs(6 * 3600);
 
 /// Arguments of `mount`.
 #[derive(Debug, Args)]
@@ -76,6 +80,13 @@ pub struct MountArgs {
     /// Permissions of folders, octal.
     #[arg(long, default_value = "0555", value_parser = parse_mode)]
     pub dir_mode: u16,
+    /// Bytes a second of the node store that are compared with their checksums in the background, where the kernel reads files
+    /// itself; 0 switches it off.
+    #[arg(long, env = "MILLRACE_SCRUB_RATE", value_name = "SIZE", default_value = "8Mi")]
+    pub scrub_rate: ByteSize,
+    /// From the start of one such pass over the node store to that of the next, at least, seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = SCRUB_EVERY.as_secs(), hide = true)]
+    pub scrub_every_seconds: u64,
     /// How the kernel is served: Auto, Files or Packed, as in a Dataset's `spec.mount.mode`.
     #[arg(long, env = "MILLRACE_MOUNT_MODE", value_name = "MODE", default_value = "Auto")]
     pub mode: MountMode,
@@ -183,6 +194,8 @@ pub struct Config {
     pub node_store: Option<NodeStore>,
     /// Owner and permissions of everything.
     pub ownership: Ownership,
+    /// How fast and how often the node store is scrubbed.
+    pub scrub: ScrubPace,
     /// How the kernel is served.
     pub mode: MountMode,
     /// SELinux context of all files.
@@ -230,6 +243,10 @@ impl Config {
                 gid: args.gid,
                 file_mode: args.file_mode,
                 dir_mode: args.dir_mode,
+            },
+            scrub: ScrubPace {
+                bytes_per_second: args.scrub_rate.bytes(),
+                every: Duration::from_secs(args.scrub_every_seconds),
             },
             mode: args.mode,
             selinux_context: args.selinux_context.clone(),

@@ -1,7 +1,6 @@
 //! How do the kernel's requests become questions to tree and reader?
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,21 +9,26 @@ use millrace_api::block::LARGE_OBJECT_BYTES;
 use millrace_api::index::FileIndex;
 use millrace_fuse_session::{
     Attr, Caller, DirBuffer, DirPlusBuffer, Entry, Errno, FileHandle, Filesystem, Lookup, NodeId, OpenMode,
-    Opened, OpenedDir, ReadReply, ReadRequest, Statfs,
+    OpenReply, Opened, OpenedDir, ReadReply, ReadRequest, Statfs,
 };
 use millrace_store::index_file::IndexFile;
-use parking_lot::Mutex;
 
 use super::followed::Followed;
+use super::handles::{Handles, OpenFile};
 use super::mode::Served;
+use super::open_metrics::How;
+use super::pass_through::PassThrough;
 use super::tree::{Ownership, Tree, XATTRS};
-use crate::reads::{Located, ReadAhead, Reader};
+use crate::reads::{Located, Reader};
 
 /// How long the kernel may believe names and attributes: a version never changes.
 const TTL: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The handle of files that need no read-ahead.
 const NO_HANDLE: FileHandle = FileHandle(0);
+
+/// The answer to the open of a small file.
+const SMALL: Opened = Opened { fh: NO_HANDLE, mode: OpenMode::Cached { keep: true } };
 
 thread_local! {
     /// Each FUSE thread reads from the node store into a buffer of its own; at most one request, 1 MiB and a chunk.
@@ -38,20 +42,13 @@ pub struct DatasetFs {
     ownership: Ownership,
     reader: Arc<Reader>,
     served: Served,
-    /// Largest read-ahead window of one open file, bytes.
-    ahead_limit_bytes: u64,
-    /// Open large files; bounded by the kernel's limit on open files.
-    handles: Mutex<HashMap<u64, Arc<OpenFile>>>,
+    /// Large files that are open and read through us.
+    handles: Arc<Handles>,
     next_handle: AtomicU64,
+    /// Where the kernel takes whole files of the node store.
+    pass_through: Option<Arc<PassThrough>>,
     /// Large files that are read without being opened.
     followed: Followed<OpenFile>,
-}
-
-/// A large file that is open.
-#[derive(Debug)]
-struct OpenFile {
-    located: Located,
-    ahead: Mutex<ReadAhead>,
 }
 
 impl DatasetFs {
@@ -68,11 +65,21 @@ impl DatasetFs {
             ownership,
             reader,
             served,
-            ahead_limit_bytes,
-            handles: Mutex::default(),
+            handles: Arc::new(Handles::new(ahead_limit_bytes)),
             next_handle: AtomicU64::new(1),
+            pass_through: None,
             followed: Followed::default(),
         }
+    }
+
+    /// The large files that are open and read through us.
+    pub fn handles(&self) -> Arc<Handles> {
+        Arc::clone(&self.handles)
+    }
+
+    /// Has the kernel read whole files itself.
+    pub fn passing_through(self, pass_through: Arc<PassThrough>) -> Self {
+        Self { pass_through: Some(pass_through), ..self }
     }
 
     fn tree(&self) -> Tree<'_> {
@@ -88,16 +95,39 @@ impl DatasetFs {
         self.followed.get(file.0, || self.start(file))
     }
 
+    /// The entry of a name by which it opens best now.
+    fn entry_now(&self, attr: Attr) -> Entry {
+        let entry = entry(attr);
+        let Some(pass_through) = self.pass_through.as_ref().filter(|_| attr.size >= LARGE_OBJECT_BYTES)
+        else {
+            return entry;
+        };
+        let locate = || self.tree().file(attr.ino).ok().and_then(|file| self.reader.locate(file));
+        Entry { node: pass_through.node_of(attr.ino, locate), ..entry }
+    }
+
     fn start(&self, file: FileIndex) -> Option<OpenFile> {
-        let located = self.reader.locate(file)?;
-        Some(OpenFile { located, ahead: Mutex::new(ReadAhead::new(self.ahead_limit_bytes)) })
+        Some(self.handles.start(self.reader.locate(file)?))
+    }
+
+    /// Where the bytes of a large file lie that is to be opened; `None` for a small one.
+    fn large_to_open(&self, node: NodeId, flags: u32) -> Result<Option<Located>, Errno> {
+        let tree = self.tree();
+        let file = tree.file(node.0)?;
+        if flags & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32 {
+            return Err(Errno::ROFS);
+        }
+        if tree.index().file(file).ok_or(Errno::STALE)?.size < LARGE_OBJECT_BYTES {
+            return Ok(None);
+        }
+        self.reader.locate(file).map(Some).ok_or(Errno::STALE)
     }
 }
 
 impl Filesystem for DatasetFs {
     fn lookup(&self, _caller: &Caller, parent: NodeId, name: &[u8]) -> Result<Lookup, Errno> {
         Ok(match self.tree().lookup(parent.0, name)? {
-            Some(attr) => Lookup::Found(entry(attr)),
+            Some(attr) => Lookup::Found(self.entry_now(attr)),
             None => Lookup::Absent { ttl: TTL },
         })
     }
@@ -117,20 +147,34 @@ impl Filesystem for DatasetFs {
             // mount is read-only.
             return Err(Errno::NOSYS);
         }
-        let tree = self.tree();
-        let file = tree.file(node.0)?;
-        if flags & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32 {
-            return Err(Errno::ROFS);
-        }
-        let size = tree.index().file(file).ok_or(Errno::STALE)?.size;
-        let mode = OpenMode::Cached { keep: true };
-        if size < LARGE_OBJECT_BYTES {
-            return Ok(Opened { fh: NO_HANDLE, mode });
-        }
+        let Some(located) = self.large_to_open(node, flags)? else {
+            return Ok(SMALL);
+        };
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        let started = self.start(file).ok_or(Errno::STALE)?;
-        self.handles.lock().insert(handle, Arc::new(started));
-        Ok(Opened { fh: FileHandle(handle), mode })
+        self.handles.insert(handle, located);
+        Ok(Opened { fh: FileHandle(handle), ..SMALL })
+    }
+
+    fn open_with(&self, caller: &Caller, node: NodeId, flags: u32, reply: OpenReply) {
+        let Some(pass_through) = &self.pass_through else {
+            return match self.open(caller, node, flags) {
+                Ok(opened) => {
+                    if !reply.opened(opened) {
+                        self.release(node, opened.fh);
+                    }
+                }
+                Err(errno) => reply.error(errno),
+            };
+        };
+        match self.large_to_open(node, flags) {
+            Ok(Some(located)) => pass_through.open(caller, node, flags, located, reply),
+            Ok(None) => {
+                pass_through.counters().count(How::Packed);
+                // Nothing is kept of it, so nothing is lost where the kernel does not take it.
+                let _ = reply.opened(SMALL);
+            }
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn read(&self, _caller: &Caller, request: ReadRequest, reply: ReadReply) {
@@ -138,7 +182,7 @@ impl Filesystem for DatasetFs {
         let open_file = match (request.fh, self.served) {
             (NO_HANDLE, Served::Files) => None,
             (NO_HANDLE, Served::Packed) => file.ok().and_then(|file| self.follow(file)),
-            (FileHandle(handle), _) => self.handles.lock().get(&handle).cloned(),
+            (FileHandle(handle), _) => self.handles.get(handle),
         };
         let located = match &open_file {
             Some(open_file) => Ok(open_file.located),
@@ -154,8 +198,10 @@ impl Filesystem for DatasetFs {
     }
 
     fn release(&self, _node: NodeId, fh: FileHandle) {
-        if fh != NO_HANDLE {
-            self.handles.lock().remove(&fh.0);
+        match &self.pass_through {
+            _ if fh == NO_HANDLE => {}
+            Some(pass_through) => pass_through.release(fh.0),
+            None => self.handles.remove(fh.0),
         }
     }
 

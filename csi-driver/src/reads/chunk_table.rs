@@ -141,6 +141,15 @@ impl ChunkTable {
         }
     }
 
+    /// Whether some of these chunks are on their way into the node store.
+    pub fn is_busy(&self, file: u32, mut range: Range<u32>) -> bool {
+        let state = self.state.lock();
+        range.any(|chunk| match state.chunks.get(&(file, chunk)) {
+            Some(Slot::Pending(_) | Slot::Arrived { is_kept: false, .. }) => true,
+            Some(Slot::Arrived { is_kept: true, .. }) | None => false,
+        })
+    }
+
     /// Forgets arrived chunks that are in the node store now.
     pub fn release(&self, file: u32, range: Range<u32>) {
         let mut state = self.state.lock();

@@ -125,12 +125,29 @@ async fn store(reader: &Arc<Reader>, run: &Run, collected: Collected) {
     let Some(node_store) = reader.store.clone() else {
         return reader.table.keep(run.file.0, range);
     };
+    let _settled = Settled(reader);
     let span = run.span;
-    let write = move || node_store.write_run(&span, first, &chunks, &crcs, Class::Owned);
+    let this = Arc::clone(reader);
+    let write = move || {
+        let written = node_store.write_run(&span, first, &chunks, &crcs, Class::Owned);
+        if written == Written::Kept {
+            this.stored(&span);
+        }
+        written
+    };
     match tokio::task::spawn_blocking(write).await {
         Ok(Written::Kept) => reader.table.release(run.file.0, range),
         // Counted by the store. A panicked write is a miss too; the panic itself was logged.
         Ok(Written::NotKept(_)) | Err(_) => reader.table.keep(run.file.0, range),
+    }
+}
+
+/// Tells those who wait for an object as a whole that some of it was stored, or will not be.
+struct Settled<'a>(&'a Reader);
+
+impl Drop for Settled<'_> {
+    fn drop(&mut self) {
+        self.0.settled.notify_waiters();
     }
 }
 
@@ -153,6 +170,7 @@ impl Drop for Unfetched<'_> {
             trouble: "the fetch was given up".to_owned(),
         });
         self.reader.table.fail(self.run.file.0, self.run.chunks.clone(), &error);
+        self.reader.settled.notify_waiters();
     }
 }
 

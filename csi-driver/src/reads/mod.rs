@@ -4,9 +4,12 @@ mod assemble;
 mod chunk_table;
 mod errno;
 mod fetch;
+mod finish;
 mod read_ahead;
 mod reader;
+mod verifier;
 
 pub use errno::errno_of;
 pub use read_ahead::ReadAhead;
 pub use reader::{Located, Reader, ReaderConfig};
+pub use verifier::{ScrubPace, Verifier};

@@ -4,7 +4,7 @@
 //! no FUSE thread ever waits for the network.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use millrace_transport::Priority;
 use millrace_transport::client::{Client, ReadError};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -29,6 +29,7 @@ use super::chunk_table::ChunkTable;
 use super::errno::errno_of;
 use super::fetch::{Run, fetch, split_by_block};
 use super::read_ahead::ReadAhead;
+use super::verifier::Verifier;
 use crate::metrics::ReadCounters;
 
 /// How often a read begins again because chunks that the store had were evicted or damaged before they were read, or
@@ -70,13 +71,24 @@ pub struct Reader {
     ahead: Arc<Semaphore>,
     runtime: Handle,
     tasks: TaskTracker,
+    /// Notified whenever chunks were stored, or will not be.
+    pub(super) settled: Notify,
+    /// Verifies files once they are whole, where that is of use.
+    verifier: OnceLock<Arc<Verifier>>,
 }
 
 /// A file of the version and where its bytes lie in the store.
 #[derive(Debug, Clone, Copy)]
 pub struct Located {
-    file: FileIndex,
-    span: Span,
+    pub(super) file: FileIndex,
+    pub(super) span: Span,
+}
+
+impl Located {
+    /// Where the bytes lie in the store.
+    pub fn span(&self) -> &Span {
+        &self.span
+    }
 }
 
 /// A read that the node store could not answer at once.
@@ -104,7 +116,32 @@ impl Reader {
             ahead: Arc::new(Semaphore::new(ahead_bytes / CHUNK_BYTES as usize)),
             runtime,
             tasks: TaskTracker::new(),
+            settled: Notify::new(),
+            verifier: OnceLock::new(),
         })
+    }
+
+    /// Has files verified once they are whole. The first call counts.
+    pub fn verify_by(&self, verifier: Arc<Verifier>) {
+        // A second one would be the same store's.
+        let _ = self.verifier.set(verifier);
+    }
+
+    /// Where what was read is kept.
+    pub fn node_store(&self) -> Option<&Store> {
+        self.store.as_ref()
+    }
+
+    /// Hears that chunks of an object were stored.
+    pub(super) fn stored(&self, span: &Span) {
+        if let Some(verifier) = self.verifier.get() {
+            verifier.stored(span);
+        }
+    }
+
+    /// Runs a task that the end of this process waits for.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn_on(task, &self.runtime);
     }
 
     /// Where a file's bytes lie. For a large object that hashes its key: a file that stays open keeps the answer.
@@ -194,7 +231,7 @@ impl Reader {
         None
     }
 
-    fn start(
+    pub(super) fn start(
         self: &Arc<Self>,
         run: Run,
         priority: Priority,
@@ -308,6 +345,6 @@ fn may_pass(code: ErrorCode) -> bool {
 }
 
 /// The slots of chunks of an object.
-fn slots(span: &Span, chunks: Range<u32>) -> Range<u32> {
+pub(super) fn slots(span: &Span, chunks: Range<u32>) -> Range<u32> {
     span.first_slot + chunks.start..span.first_slot + chunks.end
 }

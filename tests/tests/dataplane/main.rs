@@ -9,6 +9,7 @@ mod once;
 mod origin;
 mod outage;
 mod packed;
+mod passthrough;
 mod processes;
 mod programs;
 mod reading;

@@ -50,7 +50,7 @@ fn ordinary_user_mounts_reads_and_unmounts() {
     let program = cluster.dir().join("csi-driver");
     std::fs::copy(path_of("csi-driver"), &program).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let setup = MountSetup::keeping(dir.join("store"));
+    let setup = MountSetup::keeping(dir.join("store")).arg("--mode", "Files");
     let args = mount(&cluster, &dir.join("point"), &dir, &setup);
     let outer = "mknod -m 666 \"$1/fuse\" c 10 229 && mount --bind \"$1/fuse\" /dev/fuse && shift && \
                  exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -c \"$@\"";
@@ -67,4 +67,6 @@ fn ordinary_user_mounts_reads_and_unmounts() {
         .unwrap();
     assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     files.check(&dir.join("copy"));
+    let log = std::fs::read_to_string(dir.join("log")).unwrap();
+    assert!(log.contains("privilege"), "why the kernel does not read files itself: {log}");
 }
