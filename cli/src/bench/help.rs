@@ -27,8 +27,8 @@ pub const AFTER_LONG: &str = "Cases:
   direct       seq with O_DIRECT: what the mount itself can do, without the kernel's page cache.
   small-files  files up to 1 MiB, shuffled; open, read, close: folders of images. One operation is one file.
   train        emulated accelerators (below). Needs data of the profile's kind: your own, or made by `bench generate`.
-  overhead     what this program itself adds to a cached 4 KiB read, and leaves of an accelerator's time where samples come
-               from memory: look here first on a machine that is busy with other things.
+  overhead     what this program itself adds to a 4 KiB read, and leaves of an accelerator's time, where all comes from memory:
+               look here first on a machine that is busy with other things.
 
 Reading the table:
   MB/s are 10^6 bytes. ops/s are reads for seq, random (IOPS), mmap and direct, whole files for small-files, listings and

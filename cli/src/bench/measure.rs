@@ -99,10 +99,7 @@ impl<'a> Folder<'a> {
                 stat(plan, files)
             }
             What::Train => return self.train(threads, repetition),
-            What::Overhead => {
-                let files = self.tree()?.at_least(1)?;
-                return overhead::measure(&Monotonic, &files, self.seed).map(Measured::Overhead);
-            }
+            What::Overhead => return overhead::measure(&Monotonic, self.seed).map(Measured::Overhead),
         };
         outcome.map(Measured::Run)
     }

@@ -1,15 +1,20 @@
 //! How much of a measurement is the measuring?
 
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::aligned::AlignedBuffer;
-use crate::blocks::{Access, random, sequential};
+use crate::blocks::{Access, random};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::run::Plan;
@@ -21,14 +26,11 @@ use crate::tree::Listed;
 /// The smallest block that is measured as a rule: the smaller, the more the loop around it weighs.
 const BLOCK_BYTES: u64 = 4096;
 
-/// How much is asked for at once beforehand.
-const WARM_UP_BYTES: u64 = 1 << 20;
-
 /// Rounds of either loop, in turn.
 const ROUNDS: usize = 9;
 
-/// So much of a file is read at most: it is read once beforehand, so that it comes from the page cache.
-const MAX_BYTES: u64 = 256 << 20;
+/// Size of the file that is read: larger than processors' caches.
+const FILE_BYTES: u64 = 128 << 20;
 
 /// Time of a round: a thousand times what it takes to start a thread and to add up its times.
 const ROUND: Duration = Duration::from_millis(300);
@@ -49,16 +51,13 @@ pub struct Overhead {
     pub emulator_au: f64,
 }
 
-/// Measures it, with the largest of the files.
+/// Measures it, on a file in memory: what is below must not matter.
 ///
 /// # Errors
-/// Where the file cannot be read.
-pub fn measure(clock: &dyn Clock, files: &[&Listed], seed: u64) -> Result<Overhead, Error> {
-    let file = files.iter().max_by_key(|file| file.size);
-    let reads = match file {
-        Some(file) => reading(clock, file, seed)?,
-        None => Vec::new(),
-    };
+/// Where there is no memory for it.
+pub fn measure(clock: &dyn Clock, seed: u64) -> Result<Overhead, Error> {
+    let file = MemoryFile::new()?;
+    let reads = reading(clock, &file.listed, ROUNDS, seed)?;
     let middle = |of: fn(&(f64, f64)) -> f64| median(reads.iter().map(of).collect());
     Ok(Overhead {
         read_nanos: middle(|(ours, _)| *ours),
@@ -68,17 +67,35 @@ pub fn measure(clock: &dyn Clock, files: &[&Listed], seed: u64) -> Result<Overhe
     })
 }
 
+/// A file that is nowhere but in memory, and gone with the value.
+struct MemoryFile {
+    listed: Listed,
+    _open: File,
+}
+
+impl MemoryFile {
+    fn new() -> Result<Self, Error> {
+        let path = PathBuf::from("memfd");
+        let made = memfd_create("millrace-bench", MemfdFlags::CLOEXEC).map(File::from);
+        let made = made.map_err(|errno| Error::Write { path: path.clone(), source: errno.into() });
+        let mut file = made?;
+        let bytes = vec![1; 1 << 20];
+        for _ in 0..FILE_BYTES / bytes.len() as u64 {
+            file.write_all(&bytes).map_err(|source| Error::Write { path: path.clone(), source })?;
+        }
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        Ok(Self { listed: Listed { path, size: FILE_BYTES }, _open: file })
+    }
+}
+
 /// Times of a read in our loop and in a bare one, nanoseconds, round by round.
-fn reading(clock: &dyn Clock, file: &Listed, seed: u64) -> Result<Vec<(f64, f64)>, Error> {
-    let opened = std::fs::File::open(&file.path);
+fn reading(clock: &dyn Clock, file: &Listed, rounds: usize, seed: u64) -> Result<Vec<(f64, f64)>, Error> {
+    let opened = File::open(&file.path);
     let opened = opened.map_err(|source| Error::Open { path: file.path.clone(), source })?;
-    let file = &Listed { path: file.path.clone(), size: file.size.min(MAX_BYTES) };
     let blocks = (file.size / BLOCK_BYTES).max(1);
-    let plan = Plan { clock, threads: 1, runtime: Duration::MAX, seed };
-    sequential(plan, &[file], WARM_UP_BYTES, Access::Cached)?;
     let mut buffer = AlignedBuffer::new(BLOCK_BYTES as usize);
-    let mut rounds = Vec::with_capacity(ROUNDS);
-    for round in 0..ROUNDS {
+    let mut times = Vec::with_capacity(rounds);
+    for round in 0..rounds {
         let plan = Plan { clock, threads: 1, runtime: ROUND, seed: seed ^ round as u64 };
         let started = processor_nanos();
         let operations = random(plan, &[file], BLOCK_BYTES, Access::Cached)?.operations;
@@ -93,9 +110,9 @@ fn reading(clock: &dyn Clock, file: &Listed, seed: u64) -> Result<Vec<(f64, f64)
         }
         let bare = processor_nanos() - started;
         let operations = operations.max(1) as f64;
-        rounds.push((ours / operations, bare / operations));
+        times.push((ours / operations, bare / operations));
     }
-    Ok(rounds)
+    Ok(times)
 }
 
 /// Time that processors spent on this program, nanoseconds.
@@ -124,12 +141,15 @@ mod tests {
     use crate::clock::Monotonic;
 
     #[test]
-    fn both_loops_read_the_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = Listed { path: dir.path().join("f"), size: 1 << 20 };
-        std::fs::write(&file.path, vec![1; 1 << 20]).unwrap();
-        let rounds = reading(&Monotonic, &file, 3).unwrap();
-        assert!(rounds.len() == ROUNDS && rounds.iter().all(|(ours, bare)| *ours > 0.0 && *bare > 0.0));
+    fn both_loops_read_a_file_in_memory() {
+        let file = MemoryFile::new().unwrap();
+        let times = reading(&Monotonic, &file.listed, 1, 3).unwrap();
+        assert!(times.len() == 1 && times[0].0 > 0.0 && times[0].1 > 0.0, "{times:?}");
+        let path = file.listed.path.clone();
+        drop(file);
+        assert!(
+            !std::fs::read_link(path).is_ok_and(|link| link.to_string_lossy().contains("millrace-bench"))
+        );
     }
 
     #[test]
