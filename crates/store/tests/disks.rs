@@ -7,11 +7,12 @@
 mod rig;
 
 use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use millrace_store::{Eviction, NotKept, Store, StoreConfig, Written};
+use millrace_store::{Eviction, NotKept, Store, StoreConfig, Verification, Whole, Written};
 use rig::*;
 
 /// An ext4 in a file; unmounted on drop.
@@ -139,4 +140,42 @@ fn bad_sectors_are_read_as_absent_and_written_anew() {
             chunks_of(&store, object);
         }
     }
+}
+
+#[test]
+fn bad_sectors_below_files_that_the_kernel_holds_are_found_by_the_scrub() {
+    let mut bad_files = 0;
+    for cut in [7, 10, 13] {
+        let Some(disk) = LoopDisk::new() else { return };
+        let open = || Store::open(config(&disk.mount_point(), 40 * MIB, Eviction::Lru)).unwrap();
+        let objects: Vec<_> = (0..6).map(|number| large(number, 2 * MIB)).collect();
+        let store = open();
+        for object in &objects {
+            assert_eq!(put_all(&store, object), Written::Kept);
+            assert_eq!(store.verify(object, &mut |_| true), Verification::Verified);
+            assert!(store.pin(object).is_some());
+        }
+        drop(store);
+        disk.unmount().unwrap();
+        disk.mount().unwrap();
+        // As above.
+        OpenOptions::new().write(true).open(disk.image()).unwrap().set_len(cut * MIB).unwrap();
+        let store = open();
+        let pins: Vec<_> = objects.iter().filter_map(|object| store.pin(object)).collect();
+        let is_readable =
+            |pin: &millrace_store::Pin| pin.file.read_exact_at(&mut vec![0; 2 << 20], 0).is_ok();
+        let readable = pins.iter().filter(|pin| is_readable(pin)).count();
+        bad_files += store.scrub(&mut |_| true).unwrap().bad_files;
+        let whole = objects.iter().filter(|object| matches!(store.whole(object), Whole::Verified { .. }));
+        assert_eq!(whole.clone().count(), readable, "{cut}");
+        for object in whole {
+            assert_eq!(chunks_of(&store, object).len(), 32, "{cut}");
+        }
+        for object in &objects {
+            put_all(&store, object);
+            chunks_of(&store, object);
+        }
+        drop(pins);
+    }
+    assert!(bad_files > 0);
 }

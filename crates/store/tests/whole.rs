@@ -111,7 +111,8 @@ fn bad_chunk_is_dropped_alone_before_and_with_its_file_after_it_was_handed_over(
     put_all(&store, &span);
     flip(&path_of(dir.path(), &span, "data"), MIB + 7);
     assert_eq!(verify(&store, &span), Verification::Bad);
-    assert_eq!(store.present(&span.file, 0..32).missing().collect::<Vec<_>>(), [16..17]);
+    assert_eq!(store.present(&span.file, 0..32).missing().next(), Some(16..17));
+    assert_eq!(store.present(&span.file, 0..32).count(), 31);
     put_all(&store, &span);
     assert_eq!(verify(&store, &span), Verification::Verified);
 

@@ -48,7 +48,7 @@ fn attr(node: u64) -> Attr {
 }
 
 fn byte(node: u64, at: u64) -> u8 {
-    (at ^ at >> 8 ^ at >> 16 ^ node * 31) as u8
+    (at ^ (at >> 8) ^ (at >> 16) ^ (node * 31)) as u8
 }
 
 impl Backed {
