@@ -9,9 +9,12 @@ mod epoch_others;
 mod index;
 mod listing;
 mod memory;
+mod metadata;
+mod native;
 mod node_cache;
 mod read_once;
 mod scene;
+mod small;
 mod warm_up;
 
 pub use data_port::bare_server;
@@ -82,6 +85,26 @@ pub const CASES: &[Case] = &[
         name: "node-cache",
         about: "read of 4 GiB from a full node store, page cache dropped, against ext4",
         run: node_cache::run,
+    },
+    Case {
+        name: "small-warm",
+        about: "20,000 files of 100 KiB, shuffled, every page cached, 1 and 4 threads, against ext4",
+        run: small::warm,
+    },
+    Case {
+        name: "small-first",
+        about: "the same, first touch after a listing, the mount process in 512 MiB, against ext4 in the page cache",
+        run: small::first,
+    },
+    Case {
+        name: "small-cold-t4",
+        about: "the same, page cache dropped, node store on disk, 4 threads, against ext4",
+        run: small::cold,
+    },
+    Case {
+        name: "metadata",
+        about: "find-size and ls-lR of 200,000 files, kernel caches dropped, against ext4",
+        run: metadata::run,
     },
     Case {
         name: "epoch-small",

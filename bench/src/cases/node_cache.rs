@@ -1,16 +1,14 @@
 //! How fast is a mount whose node store has everything, against the file system that the store lies on?
 
-use std::path::Path;
-
 use anyhow::{Context, Result};
 use millrace_s3_server::faults::plan::FaultPlan;
-use millrace_s3_server::synthetic;
 
 use super::Outcome;
+use super::native::write_natively;
 use super::scene::{QUOTA, Scene, mb_per_second};
 use crate::lab::Lab;
 use crate::line::{Bar, Figure, Measured};
-use crate::reading::{Expected, read_all};
+use crate::reading::read_all;
 use crate::rig::mounted::{Mounted, NodeStore};
 use crate::rig::usage::CpuSplit;
 use crate::rig::{caches, metrics_page};
@@ -55,18 +53,4 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
         split.note("of ours"),
     ];
     Ok(Outcome::Measured(vec![measured]))
-}
-
-/// Writes what the mount shows as a plain file.
-fn write_natively(dir: &Path, file: &Expected) -> Result<()> {
-    let mut out = std::fs::File::create(dir.join(&file.path))?;
-    let mut piece = vec![0; 1 << 20];
-    let mut offset = 0;
-    while offset < file.size {
-        let length = piece.len().min(usize::try_from(file.size - offset)?);
-        synthetic::fill(file.key.as_deref().unwrap_or_default(), offset, &mut piece[..length]);
-        std::io::Write::write_all(&mut out, &piece[..length])?;
-        offset += length as u64;
-    }
-    Ok(out.sync_data()?)
 }
