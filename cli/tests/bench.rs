@@ -163,7 +163,7 @@ fn a_data_set_that_was_made_can_be_trained_from_and_drawn() {
     ]);
     let said = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(said.contains("cosmoflow on 2 x H100: AU") && said.contains("epoch 2"), "{said}");
+    assert!(said.contains("cosmoflow on 2 x H100 from 24 files") && said.contains("epoch 2"), "{said}");
     assert!(said.contains("MLPerf Storage asks for 500"), "{said}");
     let document: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
     let training = document["training"].as_array().unwrap();

@@ -11,6 +11,7 @@ use millrace_workload::train::Training;
 use serde::Serialize;
 
 use super::args::TrainArgs;
+use super::measure::TrainedFrom;
 use super::plan::Step;
 use super::worker_metrics::Origin;
 
@@ -95,8 +96,9 @@ pub struct TrainLine {
     /// What came of it.
     #[serde(flatten)]
     pub outcome: Training,
-    /// Why it is to be taken with care.
-    pub doubts: Vec<String>,
+    /// What was read.
+    #[serde(flatten)]
+    pub from: TrainedFrom,
     /// What S3 was asked for meanwhile, where workers were named.
     pub origin: Option<Origin>,
 }
@@ -108,7 +110,7 @@ impl TrainLine {
         ranks: usize,
         repetition: u32,
         outcome: Training,
-        doubts: Vec<String>,
+        from: TrainedFrom,
         origin: Option<Origin>,
     ) -> Self {
         let profile = args.profile();
@@ -123,7 +125,7 @@ impl TrainLine {
             megabytes_per_second: outcome.megabytes_per_second(),
             samples_per_second: outcome.samples_per_second(),
             outcome,
-            doubts,
+            from,
             origin,
         }
     }

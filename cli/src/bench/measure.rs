@@ -13,6 +13,7 @@ use millrace_workload::run::{Outcome, Plan};
 use millrace_workload::small_files::{SMALL_BYTES, small_files};
 use millrace_workload::train::{Fit, FolderSource, Job, Training, TrainingData, train};
 use millrace_workload::tree::{MAX_FILES, Tree};
+use serde::Serialize;
 
 use super::args::MeasureArgs;
 use super::plan::{Step, What};
@@ -31,10 +32,22 @@ pub struct Folder<'a> {
 pub enum Measured {
     /// Of operations.
     Run(Outcome),
-    /// Of a job, with doubts about it.
-    Train(Training, Vec<String>),
+    /// Of a job, and what it read.
+    Train(Training, TrainedFrom),
     /// Of the program itself.
     Overhead(overhead::Overhead),
+}
+
+/// What a job read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TrainedFrom {
+    /// Files that were taken for samples.
+    pub files: usize,
+    /// Their bytes.
+    #[serde(rename = "data_bytes")]
+    pub bytes: u64,
+    /// Why the result is to be taken with care.
+    pub doubts: Vec<String>,
 }
 
 impl<'a> Folder<'a> {
@@ -120,8 +133,8 @@ impl<'a> Folder<'a> {
             // Repetitions must not repeat each other's epochs.
             seed: self.seed_of(repetition * args.epochs),
         };
-        let training = train(job, &data, &FolderSource { files: &data.files })?;
-        Ok(Measured::Train(training, doubts))
+        let training = train(job, &data.layout, &FolderSource { files: &data.files })?;
+        Ok(Measured::Train(training, TrainedFrom { files: data.files.len(), bytes: data.bytes(), doubts }))
     }
 
     fn seed_of(&self, number: u32) -> u64 {

@@ -99,8 +99,8 @@ fn one(
             tell(args, &text::line(&line))?;
             document.results.push(line);
         }
-        Measured::Train(training, doubts) => {
-            let line = TrainLine::new(&args.train, step.threads, repetition, training, doubts, origin);
+        Measured::Train(training, from) => {
+            let line = TrainLine::new(&args.train, step.threads, repetition, training, from, origin);
             tell(args, &text::train(&line))?;
             document.training.push(line);
         }

@@ -48,10 +48,12 @@ pub fn train(line: &TrainLine) -> String {
         format!("; a sample takes {} (p99 {})", time_text(latency.p50_us), time_text(latency.p99_us))
     });
     let mut text = format!(
-        "train        {} on {} x {}: AU {} of the {} needed: {verdict}; {} MB/s, {} samples/s{latency}\n",
+        "train        {} on {} x {} from {} files, {}: AU {} of the {} needed: {verdict}; {} MB/s, {} samples/s{latency}\n",
         line.profile,
         line.ranks,
         line.accelerator,
+        line.from.files,
+        size_text(line.from.bytes),
         au(outcome.au),
         percent(outcome.least_au),
         some_number(line.megabytes_per_second),
@@ -72,7 +74,7 @@ pub fn train(line: &TrainLine) -> String {
             time_text(epoch.first_wait_seconds * 1e6),
         ));
     }
-    for doubt in &line.doubts {
+    for doubt in &line.from.doubts {
         text.push_str(&format!("  note: {doubt}\n"));
     }
     text + &origin_text(line.origin)
@@ -160,6 +162,7 @@ pub fn time_text(micros: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::measure::TrainedFrom;
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser;
@@ -180,14 +183,17 @@ mod tests {
         };
         let cli = Cli::try_parse_from(["millrace", "bench", "/", "train"]).unwrap();
         let Command::Bench(args) = cli.command else { panic!("another command") };
-        TrainLine::new(&args.measure.train, ranks, 1, outcome, vec!["a doubt".to_owned()], None)
+        let from = TrainedFrom { files: 8, bytes: 2 << 20, doubts: vec!["a doubt".to_owned()] };
+        TrainLine::new(&args.measure.train, ranks, 1, outcome, from, None)
     }
 
     #[test]
     fn a_job_says_whether_storage_was_fast_enough_and_what_speaks_against_it() {
         let text = train(&trained(2, false));
         assert!(
-            text.contains("resnet50-raw on 2 x A100: AU 50.0 % of the 90.0 % needed: too slow"),
+            text.contains(
+                "resnet50-raw on 2 x A100 from 8 files, 2 MiB: AU 50.0 % of the 90.0 % needed: too slow"
+            ),
             "{text}"
         );
         assert!(text.contains("1.00 MB/s, 50.0 samples/s") && text.contains("note: a doubt"), "{text}");

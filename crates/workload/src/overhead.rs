@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::run::Plan;
 use crate::train::order::Layout;
 use crate::train::profile::{Accelerator, Model, Profile, TRANSFER_BYTES};
-use crate::train::{Job, MemorySource, TrainingData, train};
+use crate::train::{Job, MemorySource, train};
 use crate::tree::Listed;
 
 /// The smallest block that is measured as a rule: the smaller, the more the loop around it weighs.
@@ -125,9 +125,8 @@ fn emulator(clock: &dyn Clock, seed: u64) -> Result<f64, Error> {
     let profile = Profile::new(Model::Cosmoflow, Accelerator::H100);
     let job = Job { clock, profile, ranks: 1, epochs: 1, max_steps: Some(STEPS), seed };
     let samples = vec![profile.file_bytes(); usize::try_from(STEPS).unwrap_or(usize::MAX)];
-    let data = TrainingData { files: Vec::new(), layout: Layout::Whole(samples) };
     let source = MemorySource::new(usize::try_from(TRANSFER_BYTES).unwrap_or(usize::MAX));
-    Ok(train(job, &data, &source)?.au.unwrap_or(0.0))
+    Ok(train(job, &Layout::Whole(samples), &source)?.au.unwrap_or(0.0))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

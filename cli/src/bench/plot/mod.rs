@@ -160,6 +160,7 @@ fn training(drawing: &mut Drawing, line: &TrainLine) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::measure::TrainedFrom;
     use super::super::plan::{Step, What};
     use super::*;
     use crate::args::{Cli, Command};
@@ -214,7 +215,8 @@ mod tests {
             latency: None,
             timeline: Timeline { width_seconds: 0.5, points },
         };
-        document.training.push(TrainLine::new(&args.measure.train, 2, 1, training, Vec::new(), None));
+        let from = TrainedFrom { files: 1, bytes: 1, doubts: Vec::new() };
+        document.training.push(TrainLine::new(&args.measure.train, 2, 1, training, from, None));
         let svg = draw(&document);
         for text in [
             "777",

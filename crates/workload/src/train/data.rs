@@ -26,19 +26,19 @@ pub enum Fit {
 
 /// The samples of a folder.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TrainingData {
+pub struct TrainingData<'a> {
     /// The files, in the order of the numbers of [`Layout`].
-    pub files: Vec<Listed>,
+    pub files: Vec<&'a Listed>,
     /// What they hold.
     pub layout: Layout,
 }
 
-impl TrainingData {
+impl<'a> TrainingData<'a> {
     /// Of a folder.
     ///
     /// # Errors
     /// `NothingToRead` where there are too few samples of the right kind, with what there is and what would be right.
-    pub fn new(tree: &Tree, profile: &Profile, ranks: usize, fit: Fit) -> Result<Self, Error> {
+    pub fn new(tree: &'a Tree, profile: &Profile, ranks: usize, fit: Fit) -> Result<Self, Error> {
         let data = if profile.samples_per_file > 1 {
             records(tree, profile, fit)?
         } else {
@@ -105,12 +105,12 @@ fn generate(profile: &Profile) -> String {
 }
 
 /// Files of one sample each.
-fn whole(tree: &Tree, profile: &Profile, fit: Fit) -> Result<TrainingData, Error> {
+fn whole<'a>(tree: &'a Tree, profile: &Profile, fit: Fit) -> Result<TrainingData<'a>, Error> {
     let is_near = |size: f64, factor: f64| {
         size * factor >= profile.sample_bytes && size <= profile.sample_bytes * factor
     };
     let is_sample = |size: u64| size > 0 && (fit == Fit::AnySize || is_near(size as f64, FAR));
-    let files: Vec<Listed> = tree.files.iter().filter(|file| is_sample(file.size)).cloned().collect();
+    let files: Vec<&Listed> = tree.files.iter().filter(|file| is_sample(file.size)).collect();
     let mean = files.iter().map(|file| file.size).sum::<u64>() as f64 / files.len().max(1) as f64;
     let fits = match fit {
         Fit::AnySize => !files.is_empty(),
@@ -124,13 +124,13 @@ fn whole(tree: &Tree, profile: &Profile, fit: Fit) -> Result<TrainingData, Error
 }
 
 /// Files of many samples.
-fn records(tree: &Tree, profile: &Profile, fit: Fit) -> Result<TrainingData, Error> {
+fn records<'a>(tree: &'a Tree, profile: &Profile, fit: Fit) -> Result<TrainingData<'a>, Error> {
     // With one record a file there would be nothing in a row to read.
     let least = match fit {
         Fit::Profile => 2.0 * profile.sample_bytes,
         Fit::AnySize => profile.sample_bytes,
     };
-    let files: Vec<Listed> = tree.files.iter().filter(|file| file.size as f64 >= least).cloned().collect();
+    let files: Vec<&Listed> = tree.files.iter().filter(|file| file.size as f64 >= least).collect();
     if files.is_empty() {
         return Err(wrong_size(tree, profile, "files of many records of"));
     }

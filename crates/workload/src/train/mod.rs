@@ -26,6 +26,7 @@ pub use data::{Fit, TrainingData};
 pub use reader::{FolderSource, MemorySource, Scratch, Source};
 
 use self::au::mean;
+use self::order::Layout;
 use self::profile::Profile;
 use self::timeline::Timeline;
 use crate::clock::Clock;
@@ -133,7 +134,7 @@ struct Ended;
 ///
 /// # Errors
 /// The first sample that cannot be read; `Thread` where a thread cannot be started.
-pub fn train(job: Job<'_>, data: &TrainingData, source: &dyn Source) -> Result<Training, Error> {
+pub fn train(job: Job<'_>, layout: &Layout, source: &dyn Source) -> Result<Training, Error> {
     let mut training = Training {
         epochs: Vec::new(),
         au: None,
@@ -148,7 +149,7 @@ pub fn train(job: Job<'_>, data: &TrainingData, source: &dyn Source) -> Result<T
     let mut latencies = Latencies::default();
     for epoch in 0..job.epochs {
         let seed = job.seed.wrapping_add(u64::from(epoch));
-        let orders = order::deal(&data.layout, job.ranks, job.profile.read_threads, seed);
+        let orders = order::deal(layout, job.ranks, job.profile.read_threads, seed);
         let done = epoch::run(job, orders, source, training.seconds)?;
         latencies.merge(&done.latencies);
         training.seconds += done.epoch.seconds;

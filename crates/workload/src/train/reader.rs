@@ -35,12 +35,12 @@ impl Scratch {
 #[derive(Debug, Clone, Copy)]
 pub struct FolderSource<'a> {
     /// The files, by their numbers.
-    pub files: &'a [Listed],
+    pub files: &'a [&'a Listed],
 }
 
 impl Source for FolderSource<'_> {
     fn read(&self, sample: &Sample, scratch: &mut Scratch) -> Result<u64, Error> {
-        let listed = &self.files[sample.file];
+        let listed = self.files[sample.file];
         let path = || listed.path.clone();
         let opened = match scratch.open.take() {
             // The next record of the same file.

@@ -57,8 +57,8 @@ impl Source for Slow<'_> {
     }
 }
 
-fn data(files: u64, bytes: u64) -> TrainingData {
-    TrainingData { files: Vec::new(), layout: Layout::Whole(vec![bytes; usize::try_from(files).unwrap()]) }
+fn data(files: u64, bytes: u64) -> Layout {
+    Layout::Whole(vec![bytes; usize::try_from(files).unwrap()])
 }
 
 fn job(clock: &dyn Clock, profile: Profile, ranks: usize) -> Job<'_> {
@@ -145,7 +145,7 @@ fn records_are_read_in_the_batches_they_belong_to() {
     };
     let clock = VirtualClock::default();
     let storage = Slow::new(&clock, Duration::from_millis(1), f64::INFINITY);
-    let data = TrainingData { files: Vec::new(), layout: Layout::Records(vec![2_000; 8], 100.0) };
+    let data = Layout::Records(vec![2_000; 8], 100.0);
     let training = train(job(&clock, profile, 2), &data, &storage).unwrap();
     assert_eq!((training.samples, training.epochs[0].steps), (160, 8));
     let seen = storage.seen.lock();
@@ -196,12 +196,12 @@ fn a_folder_is_read_through_its_files() {
     let data = TrainingData::new(&tree, &profile, 2, Fit::Profile).unwrap();
     assert_eq!((data.files.len(), data.steps(&profile, 2)), (20, 10));
     let source = FolderSource { files: &data.files };
-    let training = train(job(&Monotonic, profile, 2), &data, &source).unwrap();
+    let training = train(job(&Monotonic, profile, 2), &data.layout, &source).unwrap();
     assert_eq!((training.samples, training.bytes), (20, data.bytes()));
     let doubts = data.doubts(&profile, 2, None, 1 << 30).join("; ");
     assert!(doubts.contains("10 steps an epoch") && doubts.contains("1 GiB of memory"), "{doubts}");
     std::fs::remove_file(dir.path().join("7")).unwrap();
-    let error = train(job(&Monotonic, profile, 2), &data, &source).unwrap_err();
+    let error = train(job(&Monotonic, profile, 2), &data.layout, &source).unwrap_err();
     assert!(matches!(&error, Error::Open { path, .. } if path.ends_with("7")), "{error}");
 }
 
@@ -215,7 +215,8 @@ fn record_files_are_read_to_the_last_whole_record() {
     }
     let tree = Tree::list(dir.path(), MAX_FILES).unwrap();
     let data = TrainingData::new(&tree, &profile, 1, Fit::Profile).unwrap();
-    let training = train(job(&Monotonic, profile, 1), &data, &FolderSource { files: &data.files }).unwrap();
+    let training =
+        train(job(&Monotonic, profile, 1), &data.layout, &FolderSource { files: &data.files }).unwrap();
     assert_eq!((training.samples, training.bytes), (24, 24 * 11_466));
 }
 
