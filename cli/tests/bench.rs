@@ -110,6 +110,18 @@ fn a_case_by_name_that_the_files_do_not_allow_is_an_error() {
 }
 
 #[test]
+fn what_was_measured_before_an_error_is_kept() {
+    let dir = tree();
+    let output = bench(&[path(&dir), "seq", "train", "-o", "json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["results"][0]["bytes"], 6 << 20);
+    let note = document["notes"][0].as_str().unwrap();
+    assert!(note.contains("ended early: measure train") && note.contains("resnet50-raw"), "{note}");
+    assert!(text(&output.stderr).contains("measure train"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn wrong_arguments_are_refused_with_the_right_form() {
     for (args, wanted) in [
         (["/", "--block-size", "4x"], "128k"),

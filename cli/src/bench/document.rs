@@ -196,6 +196,11 @@ impl Document {
         })
     }
 
+    /// Whether nothing was measured.
+    pub fn is_empty(&self) -> bool {
+        self.results.is_empty() && self.training.is_empty() && self.overhead.is_none()
+    }
+
     /// As JSON.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
 /// Measures a folder and prints the results as they come.
 ///
 /// # Errors
-/// Where a case that was asked for cannot be measured; results before it have been printed.
+/// Where a case that was asked for cannot be measured; results before it are kept.
 fn measure_all(args: &MeasureArgs) -> anyhow::Result<()> {
     let path = args.path.as_deref().context("PATH: name the folder to measure")?;
     if args.drop_caches {
@@ -52,10 +52,12 @@ fn measure_all(args: &MeasureArgs) -> anyhow::Result<()> {
     if steps.iter().any(|step| step.what.has_line()) {
         tell(args, &text::head())?;
     }
-    for repetition in 1..=args.repeat {
-        for step in &steps {
-            one(args, &folder, *step, repetition, strictness, &mut document)?;
+    let done = all(args, &folder, &steps, strictness, &mut document);
+    if let Err(error) = &done {
+        if document.is_empty() {
+            return done;
         }
+        document.notes.push(format!("ended early: {error:#}"));
     }
     tell(args, &text::sustained(&document.training))?;
     if let Some(note) = folder.note() {
@@ -63,7 +65,24 @@ fn measure_all(args: &MeasureArgs) -> anyhow::Result<()> {
         document.notes.push(note);
     }
     tell(args, &format!("seed {seed}\n"))?;
-    finish(args, &document)
+    finish(args, &document)?;
+    done
+}
+
+/// Makes all measurements.
+fn all(
+    args: &MeasureArgs,
+    folder: &Folder<'_>,
+    steps: &[Step],
+    strictness: Strictness,
+    document: &mut Document,
+) -> anyhow::Result<()> {
+    for repetition in 1..=args.repeat {
+        for step in steps {
+            one(args, folder, *step, repetition, strictness, document)?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes one measurement and tells it.
