@@ -32,6 +32,7 @@ use crate::mount::options::MountOptions;
 use crate::mount::read_ahead;
 use crate::parent;
 use crate::quota;
+use crate::reads::look_ahead::{self, AheadCounters};
 use crate::reads::{Reader, ReaderConfig};
 
 /// Deadline of each mount syscall and of INIT; both take microseconds unless something is wedged. Guess.
@@ -99,7 +100,10 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         keep_bytes: KEEP_BYTES,
         runtime: tokio::runtime::Handle::current(),
         counters: ReadCounters::register(&registry)?,
+        ahead_counters: AheadCounters::register(&registry)?,
+        store_bytes: config.node_store.as_ref().map_or(0, |store| store.quota_bytes),
     });
+    tasks.spawn("look ahead", look_ahead::run(reader.clone(), tasks.token()));
     let Mounted { mount, running, choice, begun } =
         mount(&config, index.clone(), reader.clone(), registry.clone()).await?;
     if let Some(Begun { verifier, asked, pass_through: _ }) = begun {

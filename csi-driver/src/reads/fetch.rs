@@ -52,7 +52,7 @@ pub async fn fetch(
     priority: Priority,
     permit: Option<OwnedSemaphorePermit>,
 ) {
-    let mut left = Unfetched { reader: &reader, run: &run, missing: run.chunks.len(), error: None };
+    let mut left = Unfetched::new(&reader, &run);
     let Some(placement) = reader.placement_key(&run) else {
         return;
     };
@@ -64,7 +64,7 @@ pub async fn fetch(
             Ok(Chunk { index, bytes, crc }) => {
                 reader.table.publish(run.file.0, index, bytes.clone());
                 reader.counters.fetched_bytes.inc_by(bytes.len() as u64);
-                left.missing -= 1;
+                left.arrived();
                 if !collected.push(index, bytes, crc) || collected.bytes >= STORE_BYTES {
                     let full = std::mem::take(&mut collected);
                     store(&reader, &run, full.without_last_if_apart(&mut collected)).await;
@@ -72,7 +72,7 @@ pub async fn fetch(
             }
             Err(error) => {
                 reader.report(&run, &error);
-                left.error = Some(error);
+                left.fail(error);
             }
         }
     }
@@ -143,7 +143,7 @@ async fn store(reader: &Arc<Reader>, run: &Run, collected: Collected) {
 }
 
 /// Tells those who wait for an object as a whole that some of it was stored, or will not be.
-struct Settled<'a>(&'a Reader);
+pub(super) struct Settled<'a>(pub &'a Reader);
 
 impl Drop for Settled<'_> {
     fn drop(&mut self) {
@@ -152,11 +152,28 @@ impl Drop for Settled<'_> {
 }
 
 /// Ends the wait for whatever did not come, also when the fetch is cancelled.
-struct Unfetched<'a> {
+pub(super) struct Unfetched<'a> {
     reader: &'a Reader,
     run: &'a Run,
     missing: usize,
     error: Option<ReadError>,
+}
+
+impl<'a> Unfetched<'a> {
+    /// All of a claimed run is still to come.
+    pub fn new(reader: &'a Reader, run: &'a Run) -> Self {
+        Self { reader, run, missing: run.chunks.len(), error: None }
+    }
+
+    /// One chunk has come.
+    pub fn arrived(&mut self) {
+        self.missing = self.missing.saturating_sub(1);
+    }
+
+    /// The rest will not come.
+    pub fn fail(&mut self, error: ReadError) {
+        self.error = Some(error);
+    }
 }
 
 impl Drop for Unfetched<'_> {

@@ -4,6 +4,7 @@ mod assemble;
 mod chunk_table;
 mod errno;
 mod fetch;
+pub mod look_ahead;
 mod finish;
 mod read_ahead;
 mod reader;

@@ -10,11 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrace_api::block::{CHUNK_BYTES, Span, chunks_of_range};
 use millrace_api::ids::VersionId;
-use millrace_api::index::FileIndex;
+use millrace_api::index::{FileIndex, IndexView};
 use millrace_api::placement::PlacementKey;
 use millrace_api::wire::ErrorCode;
 use millrace_fuse_session::{Errno, ReadReply};
-use millrace_store::Store;
+use millrace_store::{Presence, Store};
 use millrace_store::index_file::IndexFile;
 use millrace_transport::Priority;
 use millrace_transport::client::{Client, ReadError};
@@ -28,6 +28,8 @@ use super::assemble::cut;
 use super::chunk_table::ChunkTable;
 use super::errno::errno_of;
 use super::fetch::{Run, fetch, split_by_block};
+use super::look_ahead::plan::{Seen, version_bytes};
+use super::look_ahead::{AheadCounters, LookAhead};
 use super::read_ahead::ReadAhead;
 use super::verifier::Verifier;
 use crate::metrics::ReadCounters;
@@ -55,6 +57,10 @@ pub struct ReaderConfig {
     pub runtime: Handle,
     /// Counts what is read.
     pub counters: ReadCounters,
+    /// Counts what is fetched ahead; only where there is a store.
+    pub ahead_counters: AheadCounters,
+    /// Most bytes that the store may hold; 0 where there is none.
+    pub store_bytes: u64,
 }
 
 /// Answers the reads of one mount.
@@ -65,8 +71,10 @@ pub struct Reader {
     pub(super) client: Client,
     pub(super) table: ChunkTable,
     pub(super) counters: ReadCounters,
-    index: Arc<IndexFile>,
-    deadline: Duration,
+    pub(super) index: Arc<IndexFile>,
+    pub(super) deadline: Duration,
+    /// Only where there is a store to keep what it brings.
+    pub(super) look_ahead: Option<LookAhead>,
     /// One permit for each chunk that may be fetched ahead.
     ahead: Arc<Semaphore>,
     runtime: Handle,
@@ -103,9 +111,13 @@ struct Later {
 impl Reader {
     /// Makes the reader of one mount.
     pub fn new(config: ReaderConfig) -> Arc<Self> {
-        let ReaderConfig { index, store, client, deadline, ahead_bytes, keep_bytes, runtime, counters } =
+        let ReaderConfig { index, store, client, deadline, ahead_bytes, keep_bytes, runtime, counters, .. } =
             config;
+        let fits = fits(index.view(), config.store_bytes);
+        let look_ahead =
+            store.as_ref().map(|_| LookAhead::new(index.view(), fits, config.ahead_counters.clone()));
         Arc::new(Self {
+            look_ahead,
             version: index.view().version_id(),
             store,
             client,
@@ -170,7 +182,12 @@ impl Reader {
                 ahead.lock().cut_short(end);
             }
         }
-        if self.is_in_store(&span, &chunks, buffer) {
+        let is_hit = self.is_in_store(&span, &chunks, buffer);
+        if let Some(look_ahead) = &self.look_ahead {
+            let seen = Seen { file, bytes: len, is_start: offset == 0, is_miss: !is_hit };
+            look_ahead.saw(self.index.view(), span.size, seen);
+        }
+        if is_hit {
             self.counters.hits.inc();
             let start = (offset - u64::from(chunks.start) * CHUNK_BYTES) as usize;
             return match buffer.get(start..start + len as usize) {
@@ -197,6 +214,11 @@ impl Reader {
     pub async fn drained(&self) {
         self.tasks.close();
         self.tasks.wait().await;
+    }
+
+    /// Which of some chunks the store has.
+    pub(super) fn presence(&self, span: &Span, chunks: &Range<u32>) -> Option<Presence> {
+        self.store.as_ref().map(|store| store.present(&span.file, slots(span, chunks.clone())))
     }
 
     pub(super) fn placement_key(&self, run: &Run) -> Option<PlacementKey> {
@@ -253,10 +275,12 @@ impl Reader {
     async fn answer_later(self: Arc<Self>, later: Later, reply: ReadReply) {
         let interruption = reply.interruption().clone();
         let deadline = Instant::now() + self.deadline;
+        let stall = self.look_ahead.as_ref().map(LookAhead::stall);
         let collected = tokio::select! {
             collected = self.collect(&later, deadline) => collected,
             () = interruption.interrupted() => Err(Errno::INTR),
         };
+        drop(stall);
         match collected {
             Ok(chunks) => reply.pieces(&cut(chunks, later.chunks.start, later.offset, later.len)),
             Err(errno) => reply.error(errno),
@@ -319,6 +343,12 @@ impl Reader {
         // A panic in the store was logged; to the reader it is a miss.
         tokio::task::spawn_blocking(read).await.ok().flatten()
     }
+}
+
+/// Whether a store of so many bytes can hold all of a version, with a twentieth of it to spare.
+fn fits(index: IndexView<'_>, store_bytes: u64) -> bool {
+    let needed = version_bytes(index);
+    needed.saturating_add(needed / 20) <= store_bytes
 }
 
 /// Whether a fetch that failed so may succeed when it has more time.

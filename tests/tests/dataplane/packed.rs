@@ -25,7 +25,7 @@ fn packed(cluster: &Cluster) -> MountSetup {
 
 /// Requests of one operation that the mount process has seen.
 fn seen(mounted: &Mounted, operation: &str) -> u64 {
-    mounted.metric("csi_driver_fuse_requests_total", &format!("operation=\"{operation}\""))
+    mounted.metric("csi_driver_fuse_requests_total", &format!("opcode=\"{operation}\""))
 }
 
 /// Names below a folder, as the kernel lists them.

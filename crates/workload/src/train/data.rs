@@ -46,7 +46,8 @@ impl<'a> TrainingData<'a> {
         };
         let needed = profile.batch * ranks as u64 * LEAST_STEPS;
         let found = data.layout.samples();
-        if found < needed {
+        // Files are dealt out whole: what one rank has too many, another lacks.
+        if data.layout.least_of_rank(ranks) < profile.batch * LEAST_STEPS {
             let wanted = format!(
                 "{needed} samples ({LEAST_STEPS} steps of {} for each of {ranks} accelerators)",
                 profile.batch
@@ -54,7 +55,8 @@ impl<'a> TrainingData<'a> {
             return Err(tree.nothing(
                 wanted,
                 &format!(
-                    "that is {found} samples; take fewer --ranks or make more with {}",
+                    "that is {found} samples in {} files; take fewer --ranks or make more with {}",
+                    data.files.len(),
                     generate(profile)
                 ),
             ));
@@ -69,7 +71,7 @@ impl<'a> TrainingData<'a> {
 
     /// Steps that each rank can do in an epoch.
     pub fn steps(&self, profile: &Profile, ranks: usize) -> u64 {
-        self.layout.samples() / (profile.batch * ranks.max(1) as u64)
+        self.layout.least_of_rank(ranks) / profile.batch
     }
 
     /// Why a result is to be taken with care, for people.

@@ -32,6 +32,17 @@ impl Layout {
             Self::Records(files, bytes) => files.iter().map(|size| records(*size, *bytes)).sum(),
         }
     }
+
+    /// Samples that each of so many ranks has at least, however the files are dealt out.
+    pub fn least_of_rank(&self, ranks: usize) -> u64 {
+        let (files, least) = match self {
+            Self::Whole(files) => (files.len(), 1),
+            Self::Records(files, bytes) => {
+                (files.len(), files.iter().map(|size| records(*size, *bytes)).min().unwrap_or(0))
+            }
+        };
+        (files / ranks.max(1)) as u64 * least
+    }
 }
 
 /// What one rank reads.
@@ -108,6 +119,21 @@ mod tests {
         assert!(ranks[0].samples.iter().all(|sample| sample.length == sample.file as u64 + 1));
         assert_eq!(ranks, deal(&layout, 4, 8, 1));
         assert_ne!(ranks, deal(&layout, 4, 8, 2));
+    }
+
+    #[test]
+    fn each_rank_has_the_samples_that_it_was_promised() {
+        for (layout, ranks, wanted) in [
+            (Layout::Whole(vec![1; 11]), 3, 3),
+            (Layout::Records(vec![1_000, 500, 2_000], 100.0), 2, 5),
+            // A rank without a file has none.
+            (Layout::Records(vec![100_000; 3], 100.0), 4, 0),
+        ] {
+            assert_eq!(layout.least_of_rank(ranks), wanted);
+            for rank in deal(&layout, ranks, 2, 1) {
+                assert!(rank.samples.len() as u64 >= wanted, "{layout:?}");
+            }
+        }
     }
 
     #[test]

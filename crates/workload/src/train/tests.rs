@@ -243,7 +243,7 @@ fn data_of_another_kind_is_refused_with_what_would_be_right() {
     assert!(error.contains("records") && error.contains("resnet50-raw"), "{error}");
     let error = refused(Model::Resnet50Raw, Fit::AnySize);
     assert!(error.contains("1600 samples (2 steps of 400 for each of 2 accelerators)"), "{error}");
-    assert!(error.contains("10 samples") && error.contains("--ranks"), "{error}");
+    assert!(error.contains("10 samples in 10 files") && error.contains("--ranks"), "{error}");
     let cosmoflow = Profile::new(Model::Cosmoflow, Accelerator::A100);
     assert!(TrainingData::new(&tree, &cosmoflow, 2, Fit::AnySize).is_ok());
 }
