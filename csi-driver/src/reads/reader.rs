@@ -14,8 +14,8 @@ use millrace_api::index::{FileIndex, IndexView};
 use millrace_api::placement::PlacementKey;
 use millrace_api::wire::ErrorCode;
 use millrace_fuse_session::{Errno, ReadReply};
-use millrace_store::{Presence, Store};
 use millrace_store::index_file::IndexFile;
+use millrace_store::{Presence, Store};
 use millrace_transport::Priority;
 use millrace_transport::client::{Client, ReadError};
 use parking_lot::Mutex;
@@ -111,8 +111,9 @@ struct Later {
 impl Reader {
     /// Makes the reader of one mount.
     pub fn new(config: ReaderConfig) -> Arc<Self> {
-        let ReaderConfig { index, store, client, deadline, ahead_bytes, keep_bytes, runtime, counters, .. } =
-            config;
+        let ReaderConfig {
+            index, store, client, deadline, ahead_bytes, keep_bytes, runtime, counters, ..
+        } = config;
         let fits = fits(index.view(), config.store_bytes);
         let look_ahead =
             store.as_ref().map(|_| LookAhead::new(index.view(), fits, config.ahead_counters.clone()));
