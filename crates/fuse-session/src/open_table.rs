@@ -6,7 +6,7 @@
 //! sent by the caller; [`OpenTable::answered`] hears whether the kernel took it.
 //!
 //! Ids of files that are closed are kept for the next open, the longest unused ones within [`Idle`]. All of it is also
-//! written to [`OpenRecord`]s in shared memory, from which another process goes on ([`OpenTable::take_over`]).
+//! written to records in shared memory (module `open_record`), from which another process goes on ([`OpenTable::take_over`]).
 
 use std::fs::File;
 use std::io;

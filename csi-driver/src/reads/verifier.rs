@@ -3,7 +3,7 @@
 //! Behind the reader that completed them, one after the other; and all that were verified once, now and then, at a bounded
 //! rate (the scrub), since nobody compares the bytes that the kernel reads itself.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,13 @@ use tokio_util::sync::CancellationToken;
 
 /// Most files that wait; further ones are verified when they are opened.
 const MAX_WAITING: usize = 1024;
+
+/// How long a file is left alone whose verification came to nothing: on a read-only disk nothing can be noted, and each
+/// open would verify it anew. New chunks end it. Guess.
+const LEAVE_ALONE: Duration = Duration::from_secs(60);
+
+/// Most files left alone; beyond that all are tried again.
+const MAX_LEFT_ALONE: usize = 1024;
 
 /// Longest sleep of the scrub at a time, so that it ends soon when it must.
 const SLEEP: Duration = Duration::from_millis(100);
@@ -39,6 +46,7 @@ pub struct Verifier {
     store: Store,
     queue: Sender<Span>,
     waiting: Mutex<HashSet<ContentId>>,
+    left_alone: Mutex<HashMap<ContentId, Instant>>,
     verifications: [IntCounter; RESULTS.len()],
     scrubbed_bytes: IntCounter,
 }
@@ -68,12 +76,15 @@ impl Verifier {
         let (queue, asked) = channel(MAX_WAITING);
         // So that all of them are shown from the start.
         let verifications = RESULTS.map(|result| verifications.with_label_values(&[result]));
-        let waiting = Mutex::default();
-        Ok((Arc::new(Self { store, queue, waiting, verifications, scrubbed_bytes }), asked))
+        let (waiting, left_alone) = (Mutex::default(), Mutex::default());
+        Ok((Arc::new(Self { store, queue, waiting, left_alone, verifications, scrubbed_bytes }), asked))
     }
 
     /// Has a file verified soon, where all of it is there. Cheap; dropped where too many wait.
     pub fn ask(&self, span: Span) {
+        if !self.is_worth_it(&span) {
+            return;
+        }
         if self.waiting.lock().insert(span.file.content) && self.queue.try_send(span).is_err() {
             self.waiting.lock().remove(&span.file.content);
         }
@@ -82,12 +93,33 @@ impl Verifier {
     /// Hears that chunks of a file were stored: with the last of them it can be verified.
     pub fn stored(&self, span: &Span) {
         if self.store.whole(span) == Whole::Unverified {
+            self.left_alone.lock().remove(&span.file.content);
             self.ask(*span);
         }
     }
 
-    /// Counts a verification.
-    pub fn count(&self, found: Verification) {
+    /// Whether a file should be verified now, as far as is known of earlier tries.
+    pub fn is_worth_it(&self, span: &Span) -> bool {
+        let left_alone = self.left_alone.lock();
+        left_alone.get(&span.file.content).is_none_or(|since| since.elapsed() >= LEAVE_ALONE)
+    }
+
+    /// Verifies a file and counts that. Blocks.
+    pub fn verify(&self, span: &Span, mut go_on: impl FnMut() -> bool) {
+        let found = self.store.verify(span, &mut |_| go_on());
+        self.count(found);
+        let mut left_alone = self.left_alone.lock();
+        if found == Verification::Verified {
+            left_alone.remove(&span.file.content);
+            return;
+        }
+        if left_alone.len() >= MAX_LEFT_ALONE {
+            left_alone.clear();
+        }
+        left_alone.insert(span.file.content, Instant::now());
+    }
+
+    fn count(&self, found: Verification) {
         let [verified, incomplete, bad, undecided] = &self.verifications;
         match found {
             Verification::Verified => verified,
@@ -110,8 +142,7 @@ impl Verifier {
             let verify = move || {
                 // Taken out first: chunks that come from here on ask again.
                 this.waiting.lock().remove(&span.file.content);
-                let found = this.store.verify(&span, &mut |_| !token.is_cancelled());
-                this.count(found);
+                this.verify(&span, || !token.is_cancelled());
             };
             // A panic in it was logged; the file stays unverified.
             let _ = tokio::task::spawn_blocking(verify).await;
