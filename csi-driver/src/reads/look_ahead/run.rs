@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_api::block::{CHUNK_BYTES, chunks_of_range};
+use millrace_api::block::{CHUNK_BYTES, LARGE_OBJECT_BYTES, chunks_of_range};
 use millrace_api::index::{FileIndex, IndexView};
-use millrace_store::{Class, Presence, Written};
+use millrace_store::{Class, NotKept, Presence, Written};
 use millrace_transport::Priority;
 use millrace_transport::client::{Chunk, Want};
 use parking_lot::Mutex;
@@ -291,14 +291,14 @@ async fn keep(reader: &Arc<Reader>, runs: Vec<Run>, arrived: Vec<Vec<Chunk>>) {
         .map(|(run, piece)| (run.clone(), piece.first..piece.first + piece.crcs.len() as u32))
         .collect();
     let this = Arc::clone(reader);
-    let write = move || -> Vec<bool> {
+    let write = move || -> Vec<Written> {
         let write = |(run, piece): (Run, Piece)| {
             let Piece { first, bytes, crcs } = piece;
-            let is_kept = store.write_run(&run.span, first, &bytes, &crcs, Class::Owned) == Written::Kept;
-            if is_kept {
+            let written = store.write_run(&run.span, first, &bytes, &crcs, Class::Owned);
+            if written == Written::Kept {
                 this.stored(&run.span);
             }
-            is_kept
+            written
         };
         pieces.into_iter().map(write).collect()
     };
@@ -307,16 +307,20 @@ async fn keep(reader: &Arc<Reader>, runs: Vec<Run>, arrived: Vec<Vec<Chunk>>) {
     let kept = tokio::task::spawn_blocking(write).await.unwrap_or_default();
     let Some(look_ahead) = &reader.look_ahead else { return };
     for (at, (run, range)) in ranges.into_iter().enumerate() {
-        let is_kept = kept.get(at).copied().unwrap_or(false);
         let is_whole = range == run.span.chunks();
-        if !is_kept {
-            reader.table.keep(run.file.0, range);
-            look_ahead.state.lock().planner.stop_filling();
-            continue;
-        }
-        reader.table.release(run.file.0, range);
-        if is_whole && run.span.size < millrace_api::block::LARGE_OBJECT_BYTES {
-            look_ahead.state.lock().unread.insert(run.file.0);
+        match kept.get(at) {
+            Some(Written::Kept) => {
+                reader.table.release(run.file.0, range);
+                if is_whole && run.span.size < LARGE_OBJECT_BYTES {
+                    look_ahead.state.lock().unread.insert(run.file.0);
+                }
+            }
+            // Another process held the pack for a moment.
+            Some(Written::NotKept(NotKept::Busy)) | None => reader.table.keep(run.file.0, range),
+            Some(Written::NotKept(_)) => {
+                reader.table.keep(run.file.0, range);
+                look_ahead.state.lock().planner.stop_filling();
+            }
         }
     }
 }
