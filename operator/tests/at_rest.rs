@@ -199,7 +199,7 @@ impl Bed {
     }
 
     /// Nothing is written by a second look, nor by a second operator.
-    async fn is_at_rest(mut self) {
+    async fn finds_nothing_to_write(mut self) {
         assert_eq!(self.again().await, Vec::<String>::new());
         // Which Secrets there are it cannot know: it asks for both once, and is told that they are there. What the workers know
         // of each other it cannot know either: it tells them, in another epoch, which the status says.
@@ -211,7 +211,7 @@ impl Bed {
 #[tokio::test]
 async fn a_dataset_that_has_converged_is_left_alone() {
     let bed = Bed::converged().await;
-    bed.is_at_rest().await;
+    bed.finds_nothing_to_write().await;
 }
 
 #[tokio::test]
@@ -221,7 +221,7 @@ async fn a_warm_up_on_request_is_carried_out_once() {
     let is_through =
         |api: &FakeApi| (api.get(DATASET)?["status"]["warmUp"]["completedId"] == "1").then_some(());
     bed.api.until("the end of the warm-up", is_through).await;
-    bed.is_at_rest().await;
+    bed.finds_nothing_to_write().await;
 }
 
 #[tokio::test]
@@ -234,7 +234,7 @@ async fn a_refresh_is_carried_out_once() {
     bed.until_condition("Warm", "True", "Warmed").await;
     let version = bed.api.get(DATASET).unwrap()["status"]["version"]["id"].clone();
     assert_eq!(version, format!("{:032x}", 2), "listed once at first, and once again");
-    bed.is_at_rest().await;
+    bed.finds_nothing_to_write().await;
 }
 
 #[tokio::test]
@@ -252,7 +252,7 @@ async fn a_dataset_that_is_degraded_says_so_once() {
             Some(())
         })
         .await;
-    bed.is_at_rest().await;
+    bed.finds_nothing_to_write().await;
 }
 
 #[tokio::test]
@@ -274,7 +274,7 @@ async fn an_object_of_somebody_else_is_only_looked_at_until_it_is_gone() {
     bed.api.delete(CLAIM);
     bed.bind().await;
     bed.until_condition("Ready", "True", "Serving").await;
-    bed.is_at_rest().await;
+    bed.finds_nothing_to_write().await;
 }
 
 #[tokio::test]
@@ -292,5 +292,5 @@ async fn what_the_api_server_refuses_is_tried_less_often_and_at_once_when_the_us
     bed.api.refuse(SERVICES, None);
     bed.annotate("example.com/try", "now");
     bed.until_condition("Ready", "True", "Serving").await;
-    bed.is_at_rest().await;
+    bed.finds_nothing_to_write().await;
 }

@@ -35,7 +35,8 @@ pub enum ParseMountSettings {
 
 impl From<&MountSettings> for proto::MountSettings {
     fn from(settings: &MountSettings) -> Self {
-        let MountSettings { version, node_cache_quota_bytes, uid, gid, file_mode, dir_mode, mode } = *settings;
+        let MountSettings { version, node_cache_quota_bytes, uid, gid, file_mode, dir_mode, mode } =
+            *settings;
         let (file_mode, dir_mode, mode) = (file_mode.into(), dir_mode.into(), mode.to_wire().into());
         Self { version: version.to_string(), node_cache_quota_bytes, uid, gid, file_mode, dir_mode, mode }
     }
@@ -88,7 +89,15 @@ mod tests {
         let version = VersionId([0xA1; 16]);
         let (file_mode, dir_mode) = (0o440, 0o550);
         let mode = MountMode::Packed;
-        MountSettings { version, node_cache_quota_bytes: 1 << 40, uid: 1000, gid: 100, file_mode, dir_mode, mode }
+        MountSettings {
+            version,
+            node_cache_quota_bytes: 1 << 40,
+            uid: 1000,
+            gid: 100,
+            file_mode,
+            dir_mode,
+            mode,
+        }
     }
 
     #[test]
