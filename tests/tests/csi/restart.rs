@@ -16,8 +16,10 @@ use super::publish::{assert_shows, cluster};
 /// For a mount process to come up again and its targets to be replaced.
 const AGAIN: Duration = Duration::from_secs(30);
 
+/// Whether somebody serves it: what the kernel has kept can be read without, the room of the file system cannot be asked.
 fn shows(target: &Path) -> bool {
-    std::fs::read(target.join("three")).is_ok_and(|content| content == b"3")
+    let is_right = std::fs::read(target.join("three")).is_ok_and(|content| content == b"3");
+    is_right && rustix::fs::statfs(target).is_ok()
 }
 
 fn unmount(target: &Path) {
