@@ -114,8 +114,12 @@ fn golden_make_index() {
 fn golden_mount_settings_and_sessions() {
     assert_eq!(
         hex(&use_versions().encode_to_vec()),
-        "0a04303066661a140a043030666610ac0218e807206428a40230ed02"
+        "0a04303066661a160a043030666610ac0218e807206428a40230ed023802"
     );
+    // Auto is what nothing means: the bytes of peers that know no mode.
+    let mut of_before = use_versions();
+    of_before.mount.as_mut().unwrap().mode = 0;
+    assert_eq!(hex(&of_before.encode_to_vec()), "0a04303066661a140a043030666610ac0218e807206428a40230ed02");
     assert_eq!(hex(&session().encode_to_vec()), "0a066e6f64652d371204303066661a090a016e1201701a017520022809");
     assert_eq!(
         hex(&status().origin_trouble.unwrap().encode_to_vec()),
