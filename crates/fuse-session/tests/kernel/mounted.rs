@@ -127,7 +127,8 @@ impl Served {
     /// Raises the mount's read-ahead, as the kernel offers 128 KiB in INIT.
     pub fn set_read_ahead(&self, kibibytes: u32) {
         let device = fs::metadata(self.root()).expect("stat").dev();
-        let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", device >> 8 & 0xfff, device & 0xff);
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
         fs::write(path, kibibytes.to_string()).expect("write read_ahead_kb");
     }
 }
