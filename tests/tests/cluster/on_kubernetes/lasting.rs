@@ -82,6 +82,8 @@ fn blocks_outlive_a_deleted_worker_and_a_roll_that_nobody_has_to_allow() {
     check_sums(&space.output("reader", RUN), &CONTENTS);
     let asked = bucket.counters();
     assert_eq!(asked.requests.get("GetObject"), None, "what the volume holds was read again: {asked:?}");
+    // One that has ended holds the claim on.
+    space.delete_and_wait(POD, "reader", RUN);
     space.delete_and_wait(DATASET, "data", READY + READY);
     drop(volume);
 }
