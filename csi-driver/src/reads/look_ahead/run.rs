@@ -110,6 +110,12 @@ impl LookAhead {
             self.counters.used.inc_by(size);
         }
         state.planner.read(index, seen);
+        if size >= LARGE_OBJECT_BYTES {
+            // Read-ahead hides the stalls of its reader, but it uses what idle fetches would take from it.
+            let now = self.started.elapsed();
+            state.planner.stall_begins(now);
+            state.planner.stall_ends(now);
+        }
         if state.planner.has_work() {
             self.wake.notify_one();
         }
