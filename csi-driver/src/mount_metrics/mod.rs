@@ -273,25 +273,11 @@ impl Collector for MountMetrics {
 #[cfg(test)]
 mod tests {
     use millrace_api::ids::VersionId;
-    use millrace_api::mount::{MountMode, MountSettings};
     use prometheus::{IntCounter, TextEncoder};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
-
-    fn plan(uid: &str) -> MountPlan {
-        let settings = MountSettings {
-            version: VersionId([1; 16]),
-            node_cache_quota_bytes: 0,
-            uid: 0,
-            gid: 0,
-            file_mode: 0o444,
-            dir_mode: 0o555,
-            mode: MountMode::Auto,
-        };
-        MountPlan::new(uid.into(), "vision/data".into(), "w:1".into(), None, &settings)
-    }
 
     /// An admin port that tells one counter; ends when it is aborted.
     async fn process(value: u64) -> (SocketAddr, IntCounter, tokio::task::JoinHandle<()>) {
@@ -329,7 +315,7 @@ mod tests {
     #[tokio::test]
     async fn a_successor_adds_to_what_was_known_last_and_a_stop_loses_nothing() {
         let metrics = MountMetrics::register(&Registry::new()).unwrap();
-        let (x, plan) = (|value| line("csi_driver_x", "u", value), plan("u"));
+        let (x, plan) = (|value| line("csi_driver_x", "u", value), MountPlan::example("u"));
         let up = |value| line(UP, "u", value);
         let (address, counter, task) = process(5).await;
         metrics.serves(&plan, address);
@@ -357,7 +343,7 @@ mod tests {
         let metrics = MountMetrics::register(&Registry::new()).unwrap();
         let (address, _, _task) = process(1).await;
         for number in 0..MAX_LINGERING + 3 {
-            let plan = plan(&format!("u-{number:03}"));
+            let plan = MountPlan::example(&format!("u-{number:03}"));
             metrics.serves(&plan, address);
             metrics.before_stop(&plan.key).await;
             metrics.stopped(&plan.key);

@@ -65,6 +65,23 @@ impl MountPlan {
     }
 }
 
+#[cfg(test)]
+impl MountPlan {
+    /// A plan for tests, of a version of a Dataset that says nothing about its mounts.
+    pub fn example(uid: &str) -> Self {
+        let settings = MountSettings {
+            version: VersionId([1; 16]),
+            node_cache_quota_bytes: 0,
+            uid: 0,
+            gid: 0,
+            file_mode: 0o444,
+            dir_mode: 0o555,
+            mode: MountMode::Auto,
+        };
+        Self::new(uid.into(), "vision/data".into(), "w:1".into(), None, &settings)
+    }
+}
+
 /// Folders of the driver on this node.
 #[derive(Debug, Clone)]
 pub struct Folders {

@@ -241,23 +241,10 @@ impl Drop for Lease {
 
 #[cfg(test)]
 mod tests {
-    use millrace_api::ids::VersionId;
-    use millrace_api::mount::{MountMode, MountSettings};
-
     use super::*;
 
     fn slot(folder: &Path) -> Arc<Slot> {
-        let settings = MountSettings {
-            version: VersionId([1; 16]),
-            node_cache_quota_bytes: 0,
-            uid: 0,
-            gid: 0,
-            file_mode: 0o444,
-            dir_mode: 0o555,
-            mode: MountMode::Auto,
-        };
-        let plan = MountPlan::new("u".into(), "ns/d".into(), "w:1".into(), None, &settings);
-        Arc::new(Slot::new(plan, folder.join("pods.json")))
+        Arc::new(Slot::new(MountPlan::example("u"), folder.join("pods.json")))
     }
 
     fn pod(name: &str) -> Pod {

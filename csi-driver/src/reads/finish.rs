@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use millrace_transport::Priority;
 use tokio::time::Instant;
 
-use super::fetch::{Run, split_by_block};
-use super::reader::{Located, Reader, slots};
-use millrace_transport::Priority;
+use super::fetch::split_by_block;
+use super::reader::{Located, Reader};
 
 impl Reader {
     /// Fetches what is absent, and waits until all of it is in the node store, it is clear that it will not be, or the
@@ -18,11 +18,9 @@ impl Reader {
         let Some(store) = self.store.clone() else { return false };
         let Located { file, span } = located;
         let all = span.chunks();
-        let presence = store.present(&span.file, slots(&span, all.clone()));
-        let is_stored = |chunk| presence.contains(span.first_slot + chunk);
-        for chunks in self.table.claim_ahead(file.0, all.clone(), all.len(), is_stored) {
-            for Run { chunks, .. } in split_by_block(file, span, chunks) {
-                self.start(Run { file, span, chunks }, Priority::Foreground, None);
+        for chunks in self.claim_absent(file, &span, all.clone()) {
+            for run in split_by_block(file, span, chunks) {
+                self.start(run, Priority::Foreground, None);
             }
         }
         loop {

@@ -204,10 +204,7 @@ impl Reader {
     pub fn stored_percent(&self, file: FileIndex) -> Option<u32> {
         let span = self.index.view().span(file)?;
         let all = span.chunks().len() as u64;
-        let stored = match &self.store {
-            Some(store) => u64::from(store.present(&span.file, slots(&span, span.chunks())).count()),
-            None => 0,
-        };
+        let stored = self.presence(&span, &span.chunks()).map_or(0, |there| u64::from(there.count()));
         Some((stored * 100).checked_div(all).unwrap_or(100) as u32)
     }
 
@@ -220,6 +217,14 @@ impl Reader {
     /// Which of some chunks the store has.
     pub(super) fn presence(&self, span: &Span, chunks: &Range<u32>) -> Option<Presence> {
         self.store.as_ref().map(|store| store.present(&span.file, slots(span, chunks.clone())))
+    }
+
+    /// Claims the chunks of an object that the node store does not have and that nobody fetches.
+    pub(super) fn claim_absent(&self, file: FileIndex, span: &Span, chunks: Range<u32>) -> Vec<Range<u32>> {
+        let presence = self.presence(span, &chunks);
+        let is_stored = |chunk| presence.as_ref().is_some_and(|p| p.contains(span.first_slot + chunk));
+        let most = chunks.len();
+        self.table.claim_ahead(file.0, chunks, most, is_stored)
     }
 
     pub(super) fn placement_key(&self, run: &Run) -> Option<PlacementKey> {
@@ -238,8 +243,7 @@ impl Reader {
     /// Starts to fetch a range that nobody waits for; where memory does not allow all of it, returns where it was cut.
     fn fetch_ahead(self: &Arc<Self>, file: FileIndex, span: Span, range: Range<u64>) -> Option<u64> {
         let chunks = chunks_of_range(span.size, range.start, range.end - range.start);
-        let presence =
-            self.store.as_ref().map(|store| store.present(&span.file, slots(&span, chunks.clone())));
+        let presence = self.presence(&span, &chunks);
         let is_stored = |chunk| presence.as_ref().is_some_and(|p| p.contains(span.first_slot + chunk));
         for run in split_by_block(file, span, chunks) {
             let Ok(permit) = self.ahead.clone().try_acquire_many_owned(run.chunks.len() as u32) else {
@@ -293,8 +297,7 @@ impl Reader {
         let Later { file, span, chunks, .. } = later;
         let mut is_counted = false;
         for _ in 0..ATTEMPTS {
-            let presence =
-                self.store.as_ref().map(|store| store.present(&span.file, slots(span, chunks.clone())));
+            let presence = self.presence(span, chunks);
             let is_stored = |chunk| presence.as_ref().is_some_and(|p| p.contains(span.first_slot + chunk));
             let claim = self.table.claim(file.0, chunks.clone(), is_stored);
             if !std::mem::replace(&mut is_counted, true) {
@@ -376,6 +379,6 @@ fn may_pass(code: ErrorCode) -> bool {
 }
 
 /// The slots of chunks of an object.
-pub(super) fn slots(span: &Span, chunks: Range<u32>) -> Range<u32> {
+fn slots(span: &Span, chunks: Range<u32>) -> Range<u32> {
     span.first_slot + chunks.start..span.first_slot + chunks.end
 }

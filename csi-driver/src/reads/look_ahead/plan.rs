@@ -92,7 +92,7 @@ pub struct Planner {
     idle_file: u32,
     idle_offset: u64,
     stalls: u32,
-    last_stall: Duration,
+    last_disturbed: Duration,
 }
 
 /// A reader that goes through a folder.
@@ -120,7 +120,7 @@ impl Planner {
             idle_file: 0,
             idle_offset: 0,
             stalls: 0,
-            last_stall: Duration::ZERO,
+            last_disturbed: Duration::ZERO,
         }
     }
 
@@ -158,18 +158,23 @@ impl Planner {
     /// A reader begins to wait for bytes.
     pub fn stall_begins(&mut self, now: Duration) {
         self.stalls += 1;
-        self.last_stall = self.last_stall.max(now);
+        self.disturb(now);
     }
 
     /// A reader has waited enough.
     pub fn stall_ends(&mut self, now: Duration) {
         self.stalls = self.stalls.saturating_sub(1);
-        self.last_stall = self.last_stall.max(now);
+        self.disturb(now);
+    }
+
+    /// It was not quiet now.
+    pub fn disturb(&mut self, now: Duration) {
+        self.last_disturbed = self.last_disturbed.max(now);
     }
 
     /// Whether idle fetches may go on now.
     pub fn is_idle(&self, now: Duration) -> bool {
-        self.is_epoch() && self.stalls == 0 && now.saturating_sub(self.last_stall) >= QUIET
+        self.is_epoch() && self.stalls == 0 && now.saturating_sub(self.last_disturbed) >= QUIET
     }
 
     /// Takes what to fetch next; `None` where there is nothing, or nothing yet.

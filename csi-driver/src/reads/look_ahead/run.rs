@@ -112,9 +112,7 @@ impl LookAhead {
         state.planner.read(index, seen);
         if size >= LARGE_OBJECT_BYTES {
             // Read-ahead hides the stalls of its reader, but it uses what idle fetches would take from it.
-            let now = self.started.elapsed();
-            state.planner.stall_begins(now);
-            state.planner.stall_ends(now);
+            state.planner.disturb(self.started.elapsed());
         }
         if state.planner.has_work() {
             self.wake.notify_one();
@@ -234,10 +232,7 @@ fn batches(runs: Vec<Run>) -> Vec<Batch> {
 /// Fetches what of a batch nobody has or fetches, with one request for each worker concerned, and stores it.
 async fn fetch_batch(reader: Arc<Reader>, batch: Batch, why: Why, permit: OwnedSemaphorePermit) {
     let claim = |run: Run| {
-        let there = reader.presence(&run.span, &run.chunks);
-        let is_stored =
-            |chunk| there.as_ref().is_some_and(|there| there.contains(run.span.first_slot + chunk));
-        let claimed = reader.table.claim_ahead(run.file.0, run.chunks.clone(), run.chunks.len(), is_stored);
+        let claimed = reader.claim_absent(run.file, &run.span, run.chunks.clone());
         claimed.into_iter().map(move |chunks| Run { chunks, ..run.clone() }).collect::<Vec<_>>()
     };
     let runs: Vec<Run> = batch.into_iter().flat_map(claim).collect();
