@@ -8,13 +8,13 @@ use millrace_api::block::BlockSize;
 use millrace_api::index::format::Slot;
 use millrace_api::index::{Assembler, DirIndex, FileEntry, Node, SourceEntry, Streams};
 use millrace_store::index_file::{IncomingIndex, IndexFile};
+use millrace_workload::caches;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::Outcome;
 use crate::lab::Lab;
 use crate::line::{Bar, Figure, Measured, Pair};
-use crate::rig::caches;
 
 /// Files in the index.
 const FILES: u32 = 10_000_000;
@@ -44,7 +44,7 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
     ];
     let mut open = Measured::new("index-open", "s", Bar::AtMost(Figure::Ours, 1.0));
     lab.rounds(&mut open, |_| {
-        if caches::can_drop() {
+        if caches::check_may_drop().is_ok() {
             caches::drop_all()?;
         }
         let started = Instant::now();
@@ -52,8 +52,10 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
         ensure!(index.view().lookup(DirIndex(0), b"train").is_some(), "the index has no folder train");
         Ok(Pair { ours: started.elapsed().as_secs_f64(), baseline: None })
     })?;
-    open.notes =
-        vec![if caches::can_drop() { "page cache dropped" } else { "page cache warm: not root" }.to_owned()];
+    open.notes = vec![
+        if caches::check_may_drop().is_ok() { "page cache dropped" } else { "page cache warm: not root" }
+            .to_owned(),
+    ];
     let index = IndexFile::open(dir.path(), version)?;
     let mut search = Measured::new("index-look-ups", "M/s", Bar::AtLeast(Figure::Ours, 1.5));
     look_up(&index, u64::MAX)?;

@@ -6,17 +6,17 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use millrace_s3_server::faults::plan::FaultPlan;
+use millrace_workload::caches;
 
 use super::Outcome;
 use super::native::make_natively;
 use super::scene::Scene;
 use crate::lab::Lab;
 use crate::line::{Bar, Figure, Measured};
-use crate::rig::caches;
 
 /// 1,000 folders of 200 files, nothing in the kernel's caches; rates are files a second.
 pub fn run(lab: &Lab) -> Result<Outcome> {
-    if !caches::can_drop() {
+    if caches::check_may_drop().is_err() {
         return Ok(Outcome::Skipped("only root can drop the page cache".to_owned()));
     }
     let spec = "bucket=names,objects=200000,size=100KiB,per-dir=200";

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use millrace_s3_server::faults::plan::FaultPlan;
+use millrace_workload::caches;
 
 use super::Outcome;
 use super::native::write_natively;
@@ -9,13 +10,13 @@ use super::scene::{QUOTA, Scene, mb_per_second};
 use crate::lab::Lab;
 use crate::line::{Bar, Figure, Measured};
 use crate::reading::read_all;
+use crate::rig::metrics_page;
 use crate::rig::mounted::{Mounted, NodeStore};
 use crate::rig::usage::CpuSplit;
-use crate::rig::{caches, metrics_page};
 
 /// One object of 4 GiB, one reader; a fresh mount and an empty page cache in each round.
 pub fn run(lab: &Lab) -> Result<Outcome> {
-    if !caches::can_drop() {
+    if caches::check_may_drop().is_err() {
         return Ok(Outcome::Skipped("only root can drop the page cache".to_owned()));
     }
     let scene = Scene::start(lab, "bucket=node,objects=1,size=4GiB", FaultPlan::default())?;

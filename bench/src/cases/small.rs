@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use millrace_s3_server::faults::plan::FaultPlan;
+use millrace_workload::caches;
 use tempfile::TempDir;
 
 use super::Outcome;
@@ -15,10 +16,10 @@ use crate::lab::Lab;
 use crate::line::{Bar, Figure, Measured};
 use crate::reading::{Expected, read_all};
 use crate::rig::cgroup::Cgroup;
+use crate::rig::metrics_page;
 use crate::rig::millrace::Workers;
 use crate::rig::mounted::{Mounted, NodeStore};
 use crate::rig::usage::{CpuSplit, MemoryWatch};
-use crate::rig::{caches, metrics_page};
 
 /// Bound of the mount process where it is bounded, bytes.
 const LIMIT: u64 = 512 << 20;
@@ -149,7 +150,7 @@ pub fn first(lab: &Lab) -> Result<Outcome> {
 
 /// Nothing in the page cache; both were listed.
 pub fn cold(lab: &Lab) -> Result<Outcome> {
-    if !caches::can_drop() {
+    if caches::check_may_drop().is_err() {
         return Ok(Outcome::Skipped("only root can drop the page cache".to_owned()));
     }
     let small = Small::prepare(lab)?;

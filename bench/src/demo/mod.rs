@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use millrace_s3_server::counters::Snapshot;
 use millrace_s3_server::faults::plan::FaultPlan;
+use millrace_workload::caches;
 
 use crate::lab::Lab;
 use crate::plain::{Plain, parts};
 use crate::reading::{Expected, compare_files, read_all};
-use crate::rig::caches;
 use crate::rig::origin::{Bucket, Origin};
 use bucket::Contents;
 use local::Local;
@@ -48,7 +48,7 @@ pub fn run(lab: &Lab) -> Result<()> {
         .iter()
         .map(|(path, size)| Expected { path: path.clone(), key: None, size: *size })
         .collect::<Vec<_>>();
-    let is_disk_cold = caches::can_drop();
+    let is_disk_cold = caches::check_may_drop().is_ok();
     if is_disk_cold {
         caches::drop_all()?;
     }

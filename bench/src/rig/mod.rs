@@ -1,6 +1,5 @@
 //! Millrace as real processes on this machine: an S3 server, workers, mount processes.
 
-pub mod caches;
 pub mod cgroup;
 pub mod child;
 pub mod host_memory;
