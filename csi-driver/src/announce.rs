@@ -4,17 +4,13 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use millrace_api::ids::VersionId;
 use millrace_api::mount::{Announce, Pod};
 use millrace_transport::client::Client;
 use tokio_util::sync::CancellationToken;
 
-use crate::files::stamp;
-
-/// How often the file is looked at: one stat a second costs nothing.
-const INTERVAL: Duration = Duration::from_secs(1);
+use crate::files::{LOOK_EVERY, WatchedFile};
 
 /// Longest file: more pods than a node runs, at the longest names. What follows is not read, and then nothing is.
 const MAX_BYTES: u64 = 1 << 20;
@@ -28,19 +24,17 @@ pub async fn follow(
     token: CancellationToken,
 ) {
     let mut pods = Vec::new();
-    let mut seen = None;
-    let mut ticks = tokio::time::interval(INTERVAL);
+    let mut pods_file = pods_file.map(WatchedFile::new);
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
     loop {
-        if let Some(path) = &pods_file {
-            let now = stamp(path);
-            if now != seen {
-                seen = now;
-                match read_pods(path) {
-                    Ok(new) => pods = new,
-                    // Half written, most likely; it will change once more.
-                    Err(error) => {
-                        tracing::warn!(path = %path.display(), error = %error, "pods file not read")
-                    }
+        if let Some(file) = &mut pods_file
+            && file.has_changed()
+        {
+            match read_pods(file.path()) {
+                Ok(new) => pods = new,
+                // Half written, most likely; it will change once more.
+                Err(error) => {
+                    tracing::warn!(path = %file.path().display(), error = %error, "pods file not read");
                 }
             }
         }
@@ -70,9 +64,10 @@ mod tests {
             .unwrap();
         let pod = Pod { namespace: "vision".into(), name: "train-0".into(), uid: "6e9f".into() };
         assert_eq!(read_pods(file.path()).unwrap(), [pod]);
-        let before = stamp(file.path());
+        let mut watched = WatchedFile::from_now(file.path().to_owned());
+        assert!(!watched.has_changed());
         std::fs::write(file.path(), "{}").unwrap();
-        assert_ne!(stamp(file.path()), before);
+        assert!(watched.has_changed());
         assert!(read_pods(file.path()).is_err());
     }
 }

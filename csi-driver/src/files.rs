@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::time::SystemTime;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// Removes a file; one that is not there is fine.
 ///
@@ -28,11 +28,54 @@ fn absent_is_fine(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// How often a file that is followed is looked at: one stat a second costs nothing.
+pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A file that others write and that is followed.
+#[derive(Debug)]
+pub struct WatchedFile {
+    path: PathBuf,
+    seen: Option<Stamp>,
+}
+
 /// What tells two states of a file apart.
-pub type Stamp = (SystemTime, u64, u64);
+type Stamp = (SystemTime, u64, u64);
+
+impl WatchedFile {
+    /// Of which nothing is known: what it says now is news.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, seen: None }
+    }
+
+    /// Of which is known what it says now.
+    pub fn from_now(path: PathBuf) -> Self {
+        Self { seen: stamp(&path), path }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether its state is another than at the last look; also one that has gone.
+    pub fn has_changed(&mut self) -> bool {
+        let now = stamp(&self.path);
+        std::mem::replace(&mut self.seen, now) != now
+    }
+
+    /// Waits until its state is another than at the last look.
+    ///
+    /// # Cancel safety
+    /// Safe: no change is lost.
+    pub async fn changed(&mut self) {
+        while !self.has_changed() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
 
 /// The state of a file; none where it is not there.
-pub fn stamp(path: &Path) -> Option<Stamp> {
+fn stamp(path: &Path) -> Option<Stamp> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
 }

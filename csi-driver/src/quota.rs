@@ -3,31 +3,21 @@
 //! Whoever started it keeps a file with the number of bytes; it is looked at again and again, as the membership's is.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use millrace_store::Store;
 use tokio_util::sync::CancellationToken;
 
-use crate::files::{Stamp, stamp};
-
-/// How often the file is looked at: one stat a second costs nothing.
-const INTERVAL: Duration = Duration::from_secs(1);
+use crate::files::WatchedFile;
 
 /// Gives the store the quota in the file whenever that changes, until the token is cancelled.
 pub async fn follow(store: Store, quota_file: PathBuf, token: CancellationToken) {
-    let mut seen: Option<Stamp> = None;
-    let mut ticks = tokio::time::interval(INTERVAL);
+    let mut file = WatchedFile::new(quota_file);
     loop {
         tokio::select! {
-            _ = ticks.tick() => {}
+            () = file.changed() => {}
             () = token.cancelled() => return,
         }
-        let now = stamp(&quota_file);
-        if now == seen {
-            continue;
-        }
-        seen = now;
-        match read(&quota_file) {
+        match read(file.path()) {
             Ok(quota_bytes) => {
                 let store = store.clone();
                 // Evicts what is over. Cut off where the process ends; its successor does it at its start.
@@ -37,7 +27,7 @@ pub async fn follow(store: Store, quota_file: PathBuf, token: CancellationToken)
                 }
             }
             Err(error) => {
-                tracing::warn!(path = %quota_file.display(), error = %error, "quota file not read");
+                tracing::warn!(path = %file.path().display(), error = %error, "quota file not read");
             }
         }
     }
