@@ -83,6 +83,11 @@ impl<'a> IndexView<'a> {
         })
     }
 
+    /// Bytes of all packs: of the small files, and what aligns them there.
+    pub fn packed_bytes(&self) -> u64 {
+        self.packs.iter().map(|record| u64::from(record.len.get())).sum()
+    }
+
     /// The files of a pack, in the order in which they lie in it.
     pub fn pack_members(&self, pack: PackIndex) -> impl Iterator<Item = FileIndex> + use<'a> {
         let members = || {

@@ -282,8 +282,7 @@ impl Planner {
 
 /// What a version takes in a store, bytes: files are in packs or not, and packs are longer than what is in them.
 pub fn version_bytes(index: IndexView<'_>) -> u64 {
-    let packs = (0..index.totals().packs).filter_map(|pack| index.pack(PackIndex(pack)));
-    index.totals().bytes.max(packs.map(|pack| pack.file.len).sum())
+    index.totals().bytes.max(index.packed_bytes())
 }
 
 /// A set of small numbers; one bit each, 1.25 MB for ten million.
