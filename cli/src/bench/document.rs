@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use k8s_openapi::jiff::Timestamp;
+use millrace_csi_driver::mount::mountinfo::{self, MountEntry};
 use millrace_daemon::memory::MemoryLimit;
 use millrace_workload::overhead::Overhead;
 use millrace_workload::run::Outcome;
@@ -179,7 +180,7 @@ impl Document {
     /// Where the folder is not there.
     pub fn new(path: &Path, seed: u64, drop_caches: bool) -> anyhow::Result<Self> {
         let path = std::fs::canonicalize(path).with_context(|| format!("look for {path:?}"))?;
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
         Ok(Self {
             version: env!("CARGO_PKG_VERSION"),
             started_at: Timestamp::now().to_string(),
@@ -221,24 +222,13 @@ fn machine() -> Machine {
     }
 }
 
-/// What is mounted at a path, by the text of `/proc/self/mountinfo` (proc(5)): the longest mount point that holds it, and of
-/// several there the last.
-fn file_system(mounts: &str, path: &Path) -> Option<FileSystem> {
-    let mount = |line: &str| {
-        let (before, after) = line.split_once(" - ")?;
-        let mounted_at = PathBuf::from(unescape(before.split(' ').nth(4)?));
-        let mut after = after.split(' ');
-        let (kind, source) = (after.next()?.to_owned(), unescape(after.next()?));
-        path.starts_with(&mounted_at).then_some(FileSystem { kind, source, mounted_at })
-    };
-    mounts.lines().filter_map(mount).max_by_key(|mount| mount.mounted_at.as_os_str().len())
-}
-
-/// Spaces and the like are written as octal numbers there.
-fn unescape(text: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(text.to_owned(), |text, (escaped, plain)| text.replace(escaped, plain))
+/// What is mounted at a path, by the text of `/proc/self/mountinfo`: the longest mount point that holds it, and of several
+/// there the last.
+fn file_system(mounts: &[u8], path: &Path) -> Option<FileSystem> {
+    let holding = mountinfo::entries(mounts).filter(|entry| path.starts_with(&entry.point));
+    let MountEntry { file_system: kind, source, point: mounted_at, .. } =
+        holding.max_by_key(|entry| entry.point.as_os_str().len())?;
+    Some(FileSystem { kind, source, mounted_at })
 }
 
 #[cfg(test)]
@@ -250,10 +240,10 @@ mod tests {
         let mounts = "21 1 254:0 / / rw - ext4 /dev/vda rw\n\
             30 21 0:40 / /mnt/a\\040b rw,nosuid shared:1 - fuse.millrace train ro\n\
             31 21 0:41 / /mnt/a\\040b rw - fuse.rclone remote: ro\n";
-        let at = |path: &str| file_system(mounts, Path::new(path)).unwrap();
+        let at = |path: &str| file_system(mounts.as_bytes(), Path::new(path)).unwrap();
         assert_eq!(at("/mnt/a b/c").source, "remote:");
         assert_eq!(at("/mnt/a bc").kind, "ext4");
-        assert_eq!(file_system("", Path::new("/")), None);
+        assert_eq!(file_system(b"", Path::new("/")), None);
     }
 
     #[test]
