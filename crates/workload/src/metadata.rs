@@ -4,7 +4,6 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -13,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, statat};
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::run::{Outcome, Plan, Worker, on_threads};
+use crate::run::{Outcome, Plan, Worker, for_each, on_threads};
 use crate::tree::Listed;
 
 /// What is asked of each entry of a tree.
@@ -69,16 +68,16 @@ pub fn walk(plan: Plan<'_>, root: &Path, look: Look) -> Result<Outcome, Error> {
 pub fn stat(plan: Plan<'_>, files: &[Listed]) -> Result<Outcome, Error> {
     let mut order: Vec<&Listed> = files.iter().collect();
     order.shuffle(&mut SmallRng::seed_from_u64(plan.seed));
-    let next = AtomicUsize::new(0);
-    on_threads(plan, |worker| {
-        while worker.goes_on() {
-            let Some(file) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(true) };
+    for_each(
+        plan,
+        &order,
+        || (),
+        |worker, file, ()| {
             let seen = worker.time(|| std::fs::symlink_metadata(&file.path));
             seen.map_err(|source| Error::Stat { path: file.path.clone(), source })?;
-            worker.files += 1;
-        }
-        Ok(next.load(Ordering::Relaxed) >= order.len())
-    })
+            Ok(true)
+        },
+    )
 }
 
 fn join(folder: &Path, name: &CString) -> PathBuf {

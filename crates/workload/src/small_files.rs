@@ -2,14 +2,13 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
 use crate::error::Error;
-use crate::run::{Outcome, Plan, on_threads};
+use crate::run::{Outcome, Plan, for_each};
 use crate::tree::Listed;
 
 /// Files up to this size are small: opening one takes about as long as reading it.
@@ -26,19 +25,12 @@ pub fn small_files(plan: Plan<'_>, files: &[&Listed]) -> Result<Outcome, Error> 
     let largest = order.iter().map(|file| file.size).max().unwrap_or(0);
     // One byte more than any file has, so that the end is seen without another read.
     let buffer_bytes = usize::try_from(largest).unwrap_or(usize::MAX).saturating_add(1);
-    let next = AtomicUsize::new(0);
-    on_threads(plan, |worker| {
-        let mut buffer = vec![0; buffer_bytes];
-        while worker.goes_on() {
-            let Some(file) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(true) };
-            let read = worker.time(|| whole(file, &mut buffer))?;
-            if read < file.size {
-                return Err(Error::Shrunk { path: file.path.clone(), offset: read, size: file.size });
-            }
-            worker.bytes += read;
-            worker.files += 1;
-        }
-        Ok(next.load(Ordering::Relaxed) >= order.len())
+    let buffer = || vec![0; buffer_bytes];
+    for_each(plan, &order, buffer, |worker, file, buffer| {
+        let read = worker.time(|| whole(file, buffer))?;
+        file.ended_at(read)?;
+        worker.bytes += read;
+        Ok(true)
     })
 }
 

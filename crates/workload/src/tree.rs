@@ -16,6 +16,16 @@ pub struct Listed {
     pub size: u64,
 }
 
+impl Listed {
+    /// Refuses a file that ended before the size with which it was listed.
+    pub(crate) fn ended_at(&self, offset: u64) -> Result<(), Error> {
+        if offset < self.size {
+            return Err(Error::Shrunk { path: self.path.clone(), offset, size: self.size });
+        }
+        Ok(())
+    }
+}
+
 /// The files below a folder, by path; links are not followed.
 #[derive(Debug, Clone)]
 pub struct Tree {
