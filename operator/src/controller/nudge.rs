@@ -8,8 +8,8 @@ use millrace_api::dataset::spec::Dataset;
 use millrace_api::names;
 use tokio::time::Instant;
 
-use super::backoff::{Pace, wish};
-use super::context::Context;
+use super::backoff::{Backoff, Pace, wish};
+use super::context::{Context, Memory};
 use super::error::ReconcileError;
 use super::observe::Observed;
 use crate::build::{Kind, Owner};
@@ -33,14 +33,9 @@ pub async fn workers(
     subject: &str,
     wakes: &mut Vec<Duration>,
 ) -> Result<(), ReconcileError> {
-    let now = Instant::now();
-    let mut nudged = context.memory(&owner.uid).nudged;
-    if nudged.left(subject, WORKERS, now).is_zero() {
-        nudged.tried(subject, now);
-        context.remember(&owner.uid, |memory| memory.nudged = nudged.clone());
+    if is_time(context, owner, |memory| &mut memory.nudged, subject, WORKERS, wakes) {
         context.writer.nudge(owner, Kind::StatefulSet, &names::workers(&owner.name)).await?;
     }
-    wakes.push(nudged.left(subject, WORKERS, now));
     Ok(())
 }
 
@@ -69,13 +64,29 @@ pub async fn claim(
     }
     let (claim_uid, volume_version) = (claim.uid().unwrap_or_default(), volume.resource_version());
     let subject = format!("{claim_uid} {} {}", volume_version.unwrap_or_default(), wish(dataset));
-    let now = Instant::now();
-    let mut nudged = context.memory(&owner.uid).claim_nudged;
-    if nudged.left(&subject, CLAIM, now).is_zero() {
-        nudged.tried(&subject, now);
-        context.remember(&owner.uid, |memory| memory.claim_nudged = nudged.clone());
+    if is_time(context, owner, |memory| &mut memory.claim_nudged, &subject, CLAIM, wakes) {
         context.writer.nudge(owner, Kind::PersistentVolumeClaim, names::claim(&owner.name)).await?;
     }
-    wakes.push(nudged.left(&subject, CLAIM, now));
     Ok(())
+}
+
+/// Whether it is time to try, which is noted then. The next time is among the wakes.
+fn is_time(
+    context: &Context,
+    owner: &Owner,
+    tries: fn(&mut Memory) -> &mut Backoff,
+    subject: &str,
+    pace: Pace,
+    wakes: &mut Vec<Duration>,
+) -> bool {
+    let (now, mut is_due) = (Instant::now(), false);
+    context.remember(&owner.uid, |memory| {
+        let tries = tries(memory);
+        is_due = tries.left(subject, pace, now).is_zero();
+        if is_due {
+            tries.tried(subject, now);
+        }
+        wakes.push(tries.left(subject, pace, now));
+    });
+    is_due
 }
