@@ -145,14 +145,7 @@ pub trait Filesystem: Send + Sync + 'static {
     /// Opens a file like [`Filesystem::open`], which the default calls; the answer is given through `reply`, now or later,
     /// from any thread. Where the kernel does not take it, nothing is open and no release comes.
     fn open_with(&self, caller: &Caller, node: NodeId, flags: u32, reply: OpenReply) {
-        match self.open(caller, node, flags) {
-            Ok(opened) => {
-                if !reply.opened(opened) {
-                    self.release(node, opened.fh);
-                }
-            }
-            Err(errno) => reply.error(errno),
-        }
+        open_at_once(self, caller, node, flags, reply);
     }
 
     /// Reads; the answer is given through `reply`, now or later, from any thread.
@@ -328,5 +321,23 @@ pub trait Filesystem: Send + Sync + 'static {
         _flags: u32,
     ) -> Result<(), Errno> {
         Err(Errno::ROFS)
+    }
+}
+
+/// Opens a file by [`Filesystem::open`] and answers; what the kernel does not take is released.
+pub fn open_at_once(
+    file_system: &(impl Filesystem + ?Sized),
+    caller: &Caller,
+    node: NodeId,
+    flags: u32,
+    reply: OpenReply,
+) {
+    match file_system.open(caller, node, flags) {
+        Ok(opened) => {
+            if !reply.opened(opened) {
+                file_system.release(node, opened.fh);
+            }
+        }
+        Err(errno) => reply.error(errno),
     }
 }

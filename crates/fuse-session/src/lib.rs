@@ -29,7 +29,7 @@ mod session;
 pub use backing::{Backing, BackingId};
 pub use capabilities::Capabilities;
 pub use directory::{DirBuffer, DirPlusBuffer};
-pub use filesystem::{Filesystem, OpenMode, Opened, OpenedDir, ReadRequest, SetAttr, SetTime};
+pub use filesystem::{Filesystem, OpenMode, Opened, OpenedDir, ReadRequest, SetAttr, SetTime, open_at_once};
 pub use interruption::Interruption;
 pub use metrics::{ErrorClass, MetricsSnapshot};
 pub use negotiate::{Negotiated, Readdirplus, UnsupportedKernel, Wanted};

@@ -9,7 +9,7 @@ use millrace_api::block::LARGE_OBJECT_BYTES;
 use millrace_api::index::FileIndex;
 use millrace_fuse_session::{
     Attr, Caller, DirBuffer, DirPlusBuffer, Entry, Errno, FileHandle, Filesystem, Lookup, NodeId, OpenMode,
-    OpenReply, Opened, OpenedDir, ReadReply, ReadRequest, Statfs,
+    OpenReply, Opened, OpenedDir, ReadReply, ReadRequest, Statfs, open_at_once,
 };
 use millrace_store::index_file::IndexFile;
 
@@ -157,14 +157,7 @@ impl Filesystem for DatasetFs {
 
     fn open_with(&self, caller: &Caller, node: NodeId, flags: u32, reply: OpenReply) {
         let Some(pass_through) = &self.pass_through else {
-            return match self.open(caller, node, flags) {
-                Ok(opened) => {
-                    if !reply.opened(opened) {
-                        self.release(node, opened.fh);
-                    }
-                }
-                Err(errno) => reply.error(errno),
-            };
+            return open_at_once(self, caller, node, flags, reply);
         };
         match self.large_to_open(node, flags) {
             Ok(Some(located)) => pass_through.open(caller, node, flags, located, reply),
