@@ -31,6 +31,8 @@ pub enum Bar {
     AtLeast(Figure, f64),
     /// Not more than this.
     AtMost(Figure, f64),
+    /// Not farther than the second from the first.
+    Within(Figure, f64, f64),
     /// No bar: the numbers are told.
     Reported,
 }
@@ -118,7 +120,7 @@ pub fn rounds_needed(bar: Bar, pairs: &[Pair]) -> usize {
 impl Bar {
     fn figure(self) -> Figure {
         match self {
-            Bar::AtLeast(figure, _) | Bar::AtMost(figure, _) => figure,
+            Bar::AtLeast(figure, _) | Bar::AtMost(figure, _) | Bar::Within(figure, ..) => figure,
             Bar::Reported => Figure::Ratio,
         }
     }
@@ -127,6 +129,7 @@ impl Bar {
         match self {
             Bar::AtLeast(_, value) => Some(low >= value),
             Bar::AtMost(_, value) => Some(high <= value),
+            Bar::Within(_, value, by) => Some(low >= value - by && high <= value + by),
             Bar::Reported => None,
         }
     }
@@ -140,6 +143,10 @@ impl Bar {
         let (sign, (name, unit), value) = match self {
             Bar::AtLeast(figure, value) => (">=", name(figure), value),
             Bar::AtMost(figure, value) => ("<=", name(figure), value),
+            Bar::Within(figure, value, by) => {
+                let (name, unit) = name(figure);
+                return format!("{name} = {value} ± {by} {unit}").trim_end().to_owned();
+            }
             Bar::Reported => return "reported".to_owned(),
         };
         format!("{name} {sign} {value} {unit}").trim_end().to_owned()
@@ -194,6 +201,9 @@ mod tests {
         assert_eq!((line.met, line.bar.as_str()), (Some(true), "ours - baseline <= 10 MB/s"));
         let line = measured(Bar::AtMost(Figure::Ours, 35.0), &pairs).line();
         assert_eq!((line.met, line.bar.as_str()), (Some(false), "ours <= 35 MB/s"));
+        let within = |value| measured(Bar::Within(Figure::Ours, value, 2.0), &pairs).line();
+        assert_eq!((within(35.0).met, within(35.0).bar.as_str()), (Some(true), "ours = 35 ± 2 MB/s"));
+        assert_eq!((within(39.0).met, within(33.0).met), (Some(false), Some(false)));
         let line = measured(Bar::Reported, &pairs).line();
         assert_eq!((line.met, line.ratio), (None, Some(1.2)));
     }

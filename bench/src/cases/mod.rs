@@ -6,15 +6,18 @@ mod cold_wan;
 mod data_port;
 mod epoch;
 mod epoch_others;
+mod half_cache;
 mod index;
 mod listing;
 mod memory;
 mod metadata;
+mod mixed;
 mod native;
 mod node_cache;
 mod read_once;
 mod scene;
 mod small;
+mod train;
 mod warm_up;
 
 pub use data_port::bare_server;
@@ -113,6 +116,23 @@ pub const CASES: &[Case] = &[
     },
     Case { name: "epoch-s3fs", about: "the same against an s3fs mount", run: epoch_others::s3fs },
     Case { name: "epoch-rclone", about: "the same against an rclone mount", run: epoch_others::rclone },
+    Case {
+        name: "train-resnet50-raw",
+        about: "emulated A100 kept busy by 5 GiB of 115 kB files in a node store, within 1 GiB of memory, against ext4",
+        run: train::resnet50_raw,
+    },
+    Case { name: "train-unet3d", about: "the same with volumes of 9.2 MB", run: train::unet3d },
+    Case { name: "train-cosmoflow", about: "the same with volumes of 2.8 MB", run: train::cosmoflow },
+    Case {
+        name: "train-cold",
+        about: "how busy two emulated A100 are in a first epoch of resnet50-raw at 2 ms, 1 GB/s",
+        run: train::cold,
+    },
+    Case {
+        name: "half-cache",
+        about: "hits of 3 workers that together hold half of a shuffled dataset",
+        run: half_cache::run,
+    },
     Case {
         name: "data-port",
         about: "a worker's data port at 1 MiB against a bare sendfile loop of the same frames",

@@ -35,6 +35,15 @@ pub enum Medium {
     Memory,
 }
 
+/// What makes room in a worker's full cache, as in a Dataset's `spec.workers.cache.eviction`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Eviction {
+    /// Nothing: it admits no more.
+    Never,
+    /// What was not read for the longest time goes.
+    Lru,
+}
+
 /// One folder of the dataset.
 #[derive(Debug, Clone)]
 pub struct Folder {
@@ -99,13 +108,30 @@ pub struct Workers {
     folders: Vec<Folder>,
 }
 
+impl Eviction {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Lru => "lru",
+        }
+    }
+}
+
 impl Workers {
     /// Starts workers and makes the index.
     ///
     /// # Errors
     /// Where any step fails; says which.
     pub fn start(lab: &Lab, setup: &Setup<'_>) -> Result<Self> {
-        let mut workers = Self::start_without_index(lab, setup)?;
+        Self::start_with(lab, setup, Eviction::Never)
+    }
+
+    /// Starts workers that evict so, and makes the index.
+    ///
+    /// # Errors
+    /// Where any step fails; says which.
+    pub fn start_with(lab: &Lab, setup: &Setup<'_>, eviction: Eviction) -> Result<Self> {
+        let mut workers = Self::start_processes(lab, setup, eviction)?;
         workers.make_index(lab)?;
         Ok(workers)
     }
@@ -115,6 +141,10 @@ impl Workers {
     /// # Errors
     /// Where one does not start.
     pub fn start_without_index(lab: &Lab, setup: &Setup<'_>) -> Result<Self> {
+        Self::start_processes(lab, setup, Eviction::Never)
+    }
+
+    fn start_processes(lab: &Lab, setup: &Setup<'_>, eviction: Eviction) -> Result<Self> {
         let dir = lab.disk_dir("rig")?;
         let tiers = match setup.medium {
             Medium::Disk => lab.disk_dir("tiers")?,
@@ -127,6 +157,7 @@ impl Workers {
         for number in 0..setup.workers {
             let name = format!("bench-{number}");
             let mut command = worker_command(setup, &name, dir.path(), tiers.path())?;
+            command.args(["--eviction", eviction.name()]);
             let log = dir.path().join(format!("{name}.log"));
             started.push((name.clone(), Program::start(&format!("worker {name}"), &mut command, &log)?));
         }
