@@ -11,6 +11,7 @@ pub mod generate;
 pub mod latency;
 pub mod metadata;
 pub mod overhead;
+pub mod plot;
 pub mod run;
 pub mod small_files;
 pub mod train;

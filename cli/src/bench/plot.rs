@@ -1,36 +1,26 @@
 //! How are results drawn?
 
-mod svg;
-
+use millrace_workload::plot::svg::{Anchor, Drawing};
+use millrace_workload::plot::{BLUE, Bar, GREEN, GREY, LEFT, RED, RIGHT, bars};
 use millrace_workload::train::timeline::Point;
 use millrace_workload::tree::size_text;
 
-use self::svg::{Anchor, Drawing, WIDTH};
 use super::document::{Document, Line, TrainLine};
-
-const BLUE: &str = "#3b6fb6";
-const GREEN: &str = "#4c9f70";
-const RED: &str = "#c8553d";
-const GREY: &str = "#b8b8b8";
-
-/// Where bars and areas begin, and end.
-const LEFT: f64 = 230.0;
-const RIGHT: f64 = WIDTH - 90.0;
 
 /// All results as one SVG file.
 pub fn draw(document: &Document) -> String {
     let mut drawing = Drawing::default();
     head(&mut drawing, document);
     let megabytes = rows(&document.results, |line| line.megabytes_per_second);
-    bars(&mut drawing, "MB/s", BLUE, &megabytes);
+    bars(&mut drawing, "MB/s", &coloured(megabytes, BLUE));
     // A file that is read takes longer than an entry that is looked at by a factor of a hundred.
     let of = |is_read: bool| {
         let is_of = |line: &&Line| line.block_bytes.is_none() && (line.outcome.bytes > 0) == is_read;
         let lines: Vec<Line> = document.results.iter().filter(is_of).cloned().collect();
         rows(&lines, |line| line.files_per_second)
     };
-    bars(&mut drawing, "small files a second", GREEN, &of(true));
-    bars(&mut drawing, "entries a second", GREEN, &of(false));
+    bars(&mut drawing, "small files a second", &coloured(of(true), GREEN));
+    bars(&mut drawing, "entries a second", &coloured(of(false), GREEN));
     for line in &document.training {
         training(&mut drawing, line);
     }
@@ -84,22 +74,8 @@ fn label(line: &Line) -> String {
     label
 }
 
-fn bars(drawing: &mut Drawing, title: &str, fill: &str, rows: &[(String, f64)]) {
-    const ROW: f64 = 24.0;
-    let Some(most) = rows.iter().map(|(_, value)| *value).max_by(f64::total_cmp) else { return };
-    let top = drawing.take(34.0 + ROW * rows.len() as f64 + 16.0);
-    drawing.text(LEFT, top + 20.0, 14, Anchor::Start, title);
-    for (number, (label, value)) in rows.iter().enumerate() {
-        let y = top + 34.0 + ROW * number as f64;
-        let width = (RIGHT - LEFT) * value / most;
-        drawing.text(LEFT - 10.0, y + 14.0, 12, Anchor::End, label);
-        drawing.rectangle([LEFT, y, width, ROW - 6.0], fill);
-        drawing.text(LEFT + width + 6.0, y + 14.0, 12, Anchor::Start, &number_text(*value));
-    }
-}
-
-fn number_text(value: f64) -> String {
-    if value < 100.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+fn coloured(rows: Vec<(String, f64)>, fill: &'static str) -> Vec<Bar> {
+    rows.into_iter().map(|(label, value)| Bar { label, value, interval: None, fill }).collect()
 }
 
 /// Shares of the accelerators' time over time, one on the other: computing, waiting for others, waiting for data.
