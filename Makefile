@@ -69,3 +69,8 @@ crds: ## Prints the CRDs from the types into crds/, the chart and the docs.
 bench: build ## Measures Millrace against baselines: make bench, or make bench CASES="a b".
 	@scripts/setup bench
 	@$(BIN)/bench $(CASES)
+
+.PHONY: bench-rivals
+bench-rivals: build ## Measures Millrace, ext4, s3fs, rclone and a plain download in one run, and writes docs/benchmarks.md.
+	@scripts/setup bench
+	@$(BIN)/bench rivals

@@ -3,6 +3,7 @@
 //! Millrace runs as in real use, as processes of its own: an S3 server, workers, mount processes.
 
 pub mod cases;
+pub mod comparison;
 pub mod demo;
 pub mod lab;
 pub mod line;
@@ -10,4 +11,5 @@ pub mod plain;
 pub mod reading;
 pub mod report;
 pub mod rig;
+pub mod rivals;
 pub mod stats;

@@ -32,18 +32,34 @@ pub struct Expected {
 /// # Errors
 /// Where a file cannot be read, has another size, or has other bytes than its object.
 pub fn read_all(lab: &Lab, root: &Path, files: &[Expected], threads: usize) -> Result<Duration> {
+    Ok(read_for(lab, root, files, threads, Duration::MAX)?.1)
+}
+
+/// As [`read_all`], but takes no file after so long, and says how many were read: the first ones.
+///
+/// # Errors
+/// As [`read_all`].
+pub fn read_for(
+    lab: &Lab,
+    root: &Path,
+    files: &[Expected],
+    threads: usize,
+    limit: Duration,
+) -> Result<(usize, Duration)> {
     let (next, trouble) = (AtomicUsize::new(0), Mutex::new(None));
-    let started = Instant::now();
+    let (started, read) = (Instant::now(), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
                 let mut buffer = vec![0; BUFFER_BYTES];
-                while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while started.elapsed() < limit {
+                    let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
                     if let Err(error) = read_one(lab, root, file, &mut buffer) {
                         next.store(files.len(), Ordering::Relaxed);
                         *trouble.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);
                         return;
                     }
+                    read.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
@@ -51,7 +67,7 @@ pub fn read_all(lab: &Lab, root: &Path, files: &[Expected], threads: usize) -> R
     let took = started.elapsed();
     match trouble.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
         Some(error) => Err(error),
-        None => Ok(took),
+        None => Ok((read.into_inner(), took)),
     }
 }
 
@@ -178,6 +194,18 @@ mod tests {
         std::fs::write(dir.path().join("f"), &bytes).unwrap();
         let error = read_all(&lab, dir.path(), &[file], 1).unwrap_err().to_string();
         assert!(error.contains("wrong bytes"), "{error}");
+    }
+
+    #[test]
+    fn no_file_is_taken_after_the_time() {
+        let (lab, dir) = (lab(), tempfile::tempdir().unwrap());
+        let file = |name: &str| Expected { path: name.into(), key: None, size: 4 };
+        let files = ["a", "b", "c"].map(file);
+        for file in &files {
+            std::fs::write(dir.path().join(&file.path), "four").unwrap();
+        }
+        assert_eq!(read_for(&lab, dir.path(), &files, 2, Duration::MAX).unwrap().0, 3);
+        assert_eq!(read_for(&lab, dir.path(), &files, 2, Duration::ZERO).unwrap().0, 0);
     }
 
     #[test]

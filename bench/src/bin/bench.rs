@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use millrace_bench::cases::{self, CASES, Case, Outcome};
+use millrace_bench::comparison;
 use millrace_bench::lab::{Lab, Options};
 use millrace_bench::line::Line;
 use millrace_bench::report;
@@ -19,7 +20,19 @@ struct Cli {
     /// List the cases and end.
     #[arg(long)]
     list: bool,
-    /// This many rounds in place of 9 to 15: for a quick look, whose intervals say little.
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Where to append the lines.
+    #[arg(long, value_name = "FILE", default_value_os_t = report::results_file())]
+    results: PathBuf,
+    #[command(subcommand)]
+    part: Option<Part>,
+}
+
+/// Where and how often is measured.
+#[derive(Debug, Clone, Args)]
+struct PlaceArgs {
+    /// This many rounds in place of 9 to 15, or of 5 for `rivals`: for a quick look, whose intervals say little.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
     /// Folder on the disk to measure with.
@@ -31,16 +44,29 @@ struct Cli {
     /// Measure as it comes on a virtual machine that gives free memory back to its host, in place of holding it.
     #[arg(long)]
     no_ballast: bool,
-    /// Where to append the lines.
-    #[arg(long, value_name = "FILE", default_value_os_t = report::results_file())]
-    results: PathBuf,
-    #[command(subcommand)]
-    part: Option<Part>,
 }
 
-/// What the program runs as for itself.
+impl PlaceArgs {
+    fn lab(&self) -> anyhow::Result<Lab> {
+        Lab::new(Options {
+            rounds: self.rounds.map(usize::from),
+            disk: self.dir.clone(),
+            memory: self.memory_dir.clone(),
+            holds_memory: !self.no_ballast,
+        })
+    }
+}
+
+/// What else the program does, and what it runs as for itself.
 #[derive(Debug, Subcommand)]
 enum Part {
+    /// Millrace, ext4, s3fs, rclone and a plain download in one run; writes bench/results/*.json and docs/benchmarks.md.
+    Rivals {
+        #[command(flatten)]
+        place: PlaceArgs,
+        #[command(flatten)]
+        options: comparison::Options,
+    },
     /// An S3 server that is told what to do on its standard input.
     #[command(name = "s3-server", hide = true)]
     S3Server(ServerArgs),
@@ -56,6 +82,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.part {
         Some(Part::S3Server(args)) => origin::serve(args).map(|()| true),
+        Some(Part::Rivals { place, options }) => rivals(place, options),
         Some(Part::BareServer { file }) => cases::bare_server(file).map(|()| true),
         None => run(&cli),
     };
@@ -76,13 +103,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
         return Ok(true);
     }
     let cases = chosen(&cli.cases)?;
-    let rounds = cli.rounds.map(usize::from);
-    let lab = Lab::new(Options {
-        rounds,
-        disk: cli.dir.clone(),
-        memory: cli.memory_dir.clone(),
-        holds_memory: !cli.no_ballast,
-    })?;
+    let lab = cli.place.lab()?;
     let (mut lines, mut troubles): (Vec<Line>, Vec<String>) = (Vec::new(), Vec::new());
     for case in cases {
         eprintln!("{}: {}", case.name, case.about);
@@ -101,6 +122,12 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     eprint!("\n{}", report::table(&lines));
     troubles.iter().for_each(|trouble| eprintln!("{trouble}"));
     Ok(!troubles.iter().any(|trouble| trouble.contains("FAILED")))
+}
+
+/// Whether everybody who is installed could be measured.
+fn rivals(place: &PlaceArgs, options: &comparison::Options) -> anyhow::Result<bool> {
+    let rounds = place.rounds.map_or(comparison::ROUNDS, usize::from);
+    comparison::run(&place.lab()?, options, rounds)
 }
 
 fn chosen(names: &[String]) -> anyhow::Result<Vec<Case>> {

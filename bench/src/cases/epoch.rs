@@ -19,10 +19,26 @@ use crate::rig::usage::CpuSplit;
 /// Threads that read through a mount.
 pub const THREADS: usize = 8;
 
-/// The objects, and an origin 10 ms away.
-pub fn scene(lab: &Lab) -> Result<Scene> {
-    let plan = FaultPlan::default().with_first_byte(Duration::from_millis(10));
-    Scene::start(lab, "bucket=epoch,objects=10000,size=100KiB,per-dir=100", plan)
+/// What an epoch reads.
+#[derive(Debug, Clone, Copy)]
+pub struct Epoch {
+    bucket: &'static str,
+    cap: Option<u64>,
+}
+
+/// 10,000 objects, as fast as they come.
+pub const SMALL: Epoch = Epoch { bucket: "bucket=epoch,objects=10000,size=100KiB,per-dir=100", cap: None };
+
+/// 20,000 objects, 400 MB/s in all.
+pub const LARGE: Epoch =
+    Epoch { bucket: "bucket=epoch,objects=20000,size=100KiB,per-dir=100", cap: Some(400_000_000) };
+
+impl Epoch {
+    /// The objects, and an origin 10 ms away.
+    pub fn scene(self, lab: &Lab) -> Result<Scene> {
+        let far = FaultPlan::default().with_first_byte(Duration::from_millis(10));
+        Scene::start(lab, self.bucket, far.with_rates(None, self.cap))
+    }
 }
 
 /// The order of an epoch.
@@ -42,13 +58,22 @@ pub fn ours(lab: &Lab, scene: &Scene, round: usize, split: &mut CpuSplit) -> Res
 
 /// 10,000 objects of 100 KiB in shuffled order, 8 threads.
 pub fn small(lab: &Lab) -> Result<Outcome> {
-    let mut scene = scene(lab)?;
+    against_plain(lab, "epoch-small", SMALL, 0.5)
+}
+
+/// 20,000 with the origin's cap.
+pub fn plain(lab: &Lab) -> Result<Outcome> {
+    against_plain(lab, "epoch-plain", LARGE, 0.8)
+}
+
+fn against_plain(lab: &Lab, case: &str, epoch: Epoch, bar: f64) -> Result<Outcome> {
+    let mut scene = epoch.scene(lab)?;
     scene.verify(lab, 1, THREADS)?;
     let all = parts(&scene.objects);
     let window = scene.plain.best_window(lab, &all[..all.len() / 4])?;
     let (mut split, mut theirs) = (CpuSplit::default(), CpuSplit::default());
     let mut measured = lab.compare(
-        Measured::new("epoch-small", "files/s", Bar::AtLeast(Figure::Ratio, 0.5)),
+        Measured::new(case, "files/s", Bar::AtLeast(Figure::Ratio, bar)),
         |round| ours(lab, &scene, round, &mut split),
         |_| {
             let processes = [("S3 server", scene.origin.program.pid()), ("client", std::process::id())];

@@ -4,7 +4,7 @@ mod cold;
 mod cold_random;
 mod cold_wan;
 mod data_port;
-mod epoch;
+pub(crate) mod epoch;
 mod epoch_others;
 mod half_cache;
 mod index;
@@ -12,10 +12,10 @@ mod listing;
 mod memory;
 mod metadata;
 mod mixed;
-mod native;
+pub(crate) mod native;
 mod node_cache;
 mod read_once;
-mod scene;
+pub(crate) mod scene;
 mod small;
 mod train;
 mod warm_up;
@@ -114,8 +114,18 @@ pub const CASES: &[Case] = &[
         about: "cold epoch of 10,000 objects of 100 KiB at 10 ms, 8 threads, against plain parallel GETs",
         run: epoch::small,
     },
-    Case { name: "epoch-s3fs", about: "the same against an s3fs mount", run: epoch_others::s3fs },
-    Case { name: "epoch-rclone", about: "the same against an rclone mount", run: epoch_others::rclone },
+    Case {
+        name: "epoch-plain",
+        about: "cold epoch of 20,000 objects of 100 KiB at 10 ms, 400 MB/s, 8 threads, against plain parallel GETs",
+        run: epoch::plain,
+    },
+    Case {
+        name: "epoch-best-rival",
+        about: "the same against the better of s3fs and rclone",
+        run: epoch_others::best_rival,
+    },
+    Case { name: "epoch-s3fs", about: "epoch-small against an s3fs mount", run: epoch_others::s3fs },
+    Case { name: "epoch-rclone", about: "epoch-small against an rclone mount", run: epoch_others::rclone },
     Case {
         name: "train-resnet50-raw",
         about: "emulated A100 kept busy by 5 GiB of 115 kB files in a node store, within 1 GiB of memory, against ext4",

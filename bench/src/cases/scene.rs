@@ -28,7 +28,8 @@ pub struct Scene {
     pub objects: Vec<(String, u64)>,
     /// The same as files below a mount, with their bytes.
     pub files: Vec<Expected>,
-    bucket: String,
+    /// Name of the bucket.
+    pub bucket: String,
     plan: FaultPlan,
     _dir: TempDir,
 }
