@@ -5,7 +5,8 @@ use millrace_api::dataset::manifest::Manifest;
 use crate::args::ValidateArgs;
 use crate::exit;
 
-/// Checks a file and says what it is; Secrets that it names and does not hold are noted, for in a cluster they may be there.
+/// Checks a file and says what it is; Secrets that it names and does not hold are noted, for in a cluster they may be there, and
+/// so are objects of other kinds, which are not checked.
 ///
 /// # Errors
 /// All problems of the file at once.
@@ -14,11 +15,14 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<()> {
     for problem in manifest.secret_problems() {
         eprintln!("note: {problem}");
     }
+    for other in &manifest.others {
+        eprintln!("note: {other} is not checked");
+    }
     exit::print(&describe(&manifest))
 }
 
 fn describe(manifest: &Manifest) -> String {
-    let Manifest { dataset, secrets } = manifest;
+    let Manifest { dataset, secrets, others: _ } = manifest;
     let metadata = &dataset.metadata;
     let name = metadata.name.as_deref().unwrap_or_default();
     let namespace = metadata.namespace.as_deref().unwrap_or_default();

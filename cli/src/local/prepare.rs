@@ -36,6 +36,9 @@ pub fn prepare(root: &Root, args: &UpArgs, log_filter: &str) -> anyhow::Result<(
     for field in spec.cluster_fields() {
         eprintln!("note: {field} is used in a cluster only");
     }
+    for other in &manifest.others {
+        eprintln!("note: {other} is used in a cluster only");
+    }
     let workers = plan::worker_count(spec, args.workers)?;
     let programs = Programs::find()?;
     let name = name_of(&manifest.dataset)?;

@@ -1,4 +1,5 @@
-//! What does a user's file say? One Dataset, and the Secrets it names, as for `kubectl apply -f`.
+//! What does a user's file say? One Dataset, and the Secrets it names, as for `kubectl apply -f`. Objects of other kinds, such as
+//! the Job that reads it, are passed over.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,6 +51,8 @@ pub struct Manifest {
     pub dataset: Dataset,
     /// The Secrets, in the order of the file.
     pub secrets: Vec<Secret>,
+    /// What else is in the file and is not looked at: kind and name, in the order of the file.
+    pub others: Vec<String>,
 }
 
 /// A Secret of a file. Its values are never printed.
@@ -83,9 +86,10 @@ pub enum ParseManifest {
         /// What the parser says, with line and column.
         source: serde_yaml::Error,
     },
-    /// A document is something else.
+    /// A document is no object, or one of ours as nobody knows it.
     #[error(
-        "document {document} is {kind:?} of {api_version:?}: keep one Dataset of millrace.dev/v1alpha1 and Secrets of v1 in the file"
+        "document {document} is {kind:?} of {api_version:?}: write Dataset of millrace.dev/v1alpha1 or Secret of v1; objects of other \
+         kinds are passed over"
     )]
     Kind {
         /// Which, from 1.
@@ -124,12 +128,16 @@ impl Manifest {
     pub fn parse(text: &str) -> Result<Self, ParseManifest> {
         let mut datasets = Vec::new();
         let mut secrets = Vec::new();
+        let mut others = Vec::new();
         for (at, value) in documents(text)?.into_iter().enumerate() {
             let field = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or("").to_owned();
             let (api_version, kind) = (field("apiVersion"), field("kind"));
             match (api_version.as_str(), kind.as_str()) {
                 ("millrace.dev/v1alpha1", "Dataset") => datasets.push(value),
                 ("v1", "Secret") => secrets.push(secret(&value)?),
+                (version, kind) if is_other(version, kind) => {
+                    others.push(format!("{kind} {:?}", name_of(&value)));
+                }
                 _ => return Err(ParseManifest::Kind { document: at + 1, api_version, kind }),
             }
         }
@@ -139,7 +147,7 @@ impl Manifest {
             [value] => dataset(value)?,
             [_, _, ..] => return Err(ParseManifest::SeveralDatasets { names: names() }),
         };
-        Ok(Self { dataset, secrets })
+        Ok(Self { dataset, secrets, others })
     }
 
     /// The Secret of this name in the Dataset's namespace.
@@ -299,6 +307,12 @@ fn secret(value: &Value) -> Result<Secret, ParseManifest> {
     }
     let namespace = value.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or(DEFAULT_NAMESPACE);
     Ok(Secret { name, namespace: namespace.to_owned(), data })
+}
+
+/// Whether an object is none of ours. One of ours with another version is a mistake that would go unnoticed otherwise.
+fn is_other(api_version: &str, kind: &str) -> bool {
+    let is_ours = api_version.starts_with("millrace.dev/") || matches!(kind, "Dataset" | "Secret");
+    !api_version.is_empty() && !kind.is_empty() && !is_ours
 }
 
 fn name_of(value: &Value) -> &str {

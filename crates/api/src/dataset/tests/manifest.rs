@@ -56,9 +56,19 @@ fn unknown_fields_outside_the_spec_are_named_too() {
 }
 
 #[test]
-fn other_objects_are_refused_by_kind_and_place() {
-    let error = parse_error(&format!("{HEAD}{SPEC}---\napiVersion: apps/v1\nkind: Deployment\n"));
-    assert!(error.starts_with("document 2 is \"Deployment\" of \"apps/v1\""), "{error}");
+fn objects_of_other_kinds_are_passed_over_and_named() {
+    let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\nspec: {anything: [1]}\n";
+    let manifest = Manifest::parse(&format!("{job}---\n{HEAD}{SPEC}")).unwrap();
+    assert_eq!(manifest.others, ["Job \"train\""]);
+    assert!(parse_error(job).contains("has no Dataset"));
+}
+
+#[test]
+fn ours_of_another_version_are_refused_by_kind_and_place() {
+    let error = parse_error(&format!("{HEAD}{SPEC}---\napiVersion: v2\nkind: Secret\n"));
+    assert!(error.starts_with("document 2 is \"Secret\" of \"v2\""), "{error}");
+    let error = parse_error(&format!("{HEAD}{SPEC}---\nkind: Job\n"));
+    assert!(error.starts_with("document 2 is \"Job\" of \"\""), "{error}");
     let error = parse_error(&format!("{}{SPEC}", HEAD.replace("v1alpha1", "v1")));
     assert!(error.contains("\"millrace.dev/v1\"") && error.contains("millrace.dev/v1alpha1"), "{error}");
     assert!(parse_error("").contains("has no Dataset"));
