@@ -41,23 +41,29 @@ pub fn cure(reason: &str) -> Option<&'static str> {
         reason::UNSCHEDULABLE => {
             Some("make room on nodes, or change spec.workers.template (resources, nodeSelector, tolerations)")
         }
-        reason::IMAGE_PULL => {
-            Some("see that nodes can pull the image: image.registry and image.pullSecrets of the chart")
-        }
+        reason::IMAGE_PULL => Some(
+            "see that nodes can pull the image (image.registry and image.tag of the chart); for a private registry name the Secret in \
+             spec.workers.template.imagePullSecrets",
+        ),
         reason::WORKER_CRASHES => {
             Some("see the log: kubectl logs -l app.kubernetes.io/component=cache-worker --previous")
         }
-        reason::KEY_REFUSED => Some("delete the workers' pods, so that they read the keys anew"),
+        reason::KEY_REFUSED => {
+            Some("delete the Secret that the message names, and the worker's pod: both are made anew")
+        }
         reason::NO_WORKERS => Some("kubectl scale dataset NAME --replicas=1"),
         reason::ROLL_PENDING => Some(
             "the workers' cache would be lost; say that it may: kubectl annotate dataset NAME millrace.dev/roll=$(date +%s) --overwrite",
+        ),
+        reason::WORKERS_MISSING => Some(
+            "reads go on; see kubectl get pods -l app.kubernetes.io/component=cache-worker where the message does not say what keeps them",
         ),
         reason::WAITING_FOR_PODS => Some("the pods that the message names must end first"),
         _ => None,
     }
 }
 
-/// Whether a reason means that something else is waited for, and nothing is wrong by itself.
+/// Whether a reason means that something else is waited for, the user's word perhaps, and nothing is wrong by itself.
 pub fn is_progress(reason: &str) -> bool {
     [
         reason::LISTING,
@@ -66,6 +72,8 @@ pub fn is_progress(reason: &str) -> bool {
         reason::WAITING_FOR_VOLUME,
         reason::WARMING,
         reason::ROLLING,
+        reason::ROLL_PENDING,
+        reason::DELETING,
         reason::REMOVING,
     ]
     .contains(&reason)

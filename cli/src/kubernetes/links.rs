@@ -6,7 +6,7 @@
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
-use millrace_api::dataset::conditions::{ACCEPTED, DEGRADED, INDEXED, READY, reason};
+use millrace_api::dataset::conditions::{ACCEPTED, DEGRADED, INDEXED, READY, TERMINATING, reason};
 use millrace_api::dataset::spec::Dataset;
 use millrace_api::names;
 use millrace_api::pod_annotation::PodDatasets;
@@ -151,7 +151,7 @@ fn claim_links(links: &mut Links, evidence: &DatasetEvidence) {
     match claim {
         Found::Unknown(why) => links.add("claim", State::Unknown, why, None),
         Found::Nothing => match dataset {
-            // Made for a Dataset as soon as there is a version to show.
+            // Made for a Dataset as soon as the operator looks at it.
             Found::There(dataset) if holds(dataset, READY) => links.broken(
                 "claim",
                 format!("there is no claim {name:?}, although the dataset is ready"),
@@ -302,7 +302,8 @@ fn dataset_links(links: &mut Links, evidence: &DatasetEvidence, all: &Evidence) 
     let status = dataset.status.clone().unwrap_or_default();
     match (condition(&status, ACCEPTED), dataset.metadata.deletion_timestamp.is_some()) {
         (_, true) => {
-            let says = condition(&status, READY).map_or("", |ready| ready.message.as_str());
+            let says = condition(&status, TERMINATING)
+                .map_or("the operator has not seen it yet", |now| &now.message);
             links.broken(
                 "dataset",
                 format!("it is being deleted: {says}"),
@@ -319,9 +320,13 @@ fn dataset_links(links: &mut Links, evidence: &DatasetEvidence, all: &Evidence) 
         (Some(accepted), false) if accepted.status == "True" => links.ok("dataset", "accepted"),
         (Some(accepted), false) => link_of(links, "dataset", accepted),
     }
-    worker_links(links, dataset, workers);
     let degraded = condition(&status, DEGRADED).filter(|degraded| degraded.status == "True");
-    match (condition(&status, INDEXED), degraded) {
+    let (of_workers, of_origin) = match degraded {
+        Some(degraded) if is_of_workers(&degraded.reason) => (Some(degraded), None),
+        other => (None, other),
+    };
+    worker_links(links, dataset, workers, of_workers);
+    match (condition(&status, INDEXED), of_origin) {
         (Some(indexed), _) if indexed.status != "True" => link_of(links, "origin", indexed),
         (None, _) => links.waiting("origin", "not listed yet"),
         (Some(_), Some(degraded)) => link_of(links, "origin", degraded),
@@ -329,7 +334,17 @@ fn dataset_links(links: &mut Links, evidence: &DatasetEvidence, all: &Evidence) 
     }
 }
 
-fn worker_links(links: &mut Links, dataset: &Dataset, workers: &Found<Vec<Pod>>) {
+/// Whether a reason of `Degraded` is about the workers, and not about the bucket.
+fn is_of_workers(reason: &str) -> bool {
+    [reason::STORE_FAILED, reason::ROLL_PENDING, reason::ROLLING, reason::WORKERS_MISSING].contains(&reason)
+}
+
+fn worker_links(
+    links: &mut Links,
+    dataset: &Dataset,
+    workers: &Found<Vec<Pod>>,
+    degraded: Option<&Condition>,
+) {
     let status = dataset.status.clone().unwrap_or_default();
     let count = match (&status.workers, workers) {
         (Some(workers), _) => format!("{} of {} serve", workers.ready, workers.desired),
@@ -337,7 +352,10 @@ fn worker_links(links: &mut Links, dataset: &Dataset, workers: &Found<Vec<Pod>>)
         (None, _) => "none yet".to_owned(),
     };
     match condition(&status, READY) {
-        Some(ready) if ready.status == "True" => links.ok("workers", count),
+        Some(ready) if ready.status == "True" => match degraded {
+            Some(degraded) => link_of(links, "workers", degraded),
+            None => links.ok("workers", count),
+        },
         Some(ready) => {
             let mut ready = ready.clone();
             // Its message is that of the listing, which the origin tells.
@@ -379,11 +397,11 @@ fn trouble(pod: &Pod) -> Option<String> {
 fn link_of(links: &mut Links, link: &'static str, condition: &Condition) {
     let Condition { reason, message, .. } = condition;
     let says = format!("{reason}: {message}");
+    let cure = cures::cure(reason);
     if cures::is_progress(reason) {
-        links.waiting(link, says);
+        links.add(link, State::Waiting, says, cure);
     } else {
-        let cure = cures::cure(reason).unwrap_or("the message says what is wrong");
-        links.broken(link, says, cure);
+        links.broken(link, says, cure.unwrap_or("the message says what is wrong"));
     }
 }
 

@@ -196,6 +196,40 @@ fn a_running_pod_whose_bucket_is_away_is_told_of_the_bucket() {
 }
 
 #[test]
+fn workers_that_are_missing_or_cannot_write_are_not_told_as_the_bucket() {
+    for reason in ["StoreFailed", "WorkersMissing"] {
+        let degraded = with_condition("Degraded", "True", reason, "1 of 2 workers");
+        let (link, says, cure) = broken(&evidence(Some(pod()), of_dataset(Found::There(degraded))));
+        assert!(link == "workers" && says.contains("1 of 2") && cure != says, "{link}: {says}");
+    }
+}
+
+#[test]
+fn a_restart_that_waits_for_the_users_word_breaks_no_pod_and_says_how_to_give_it() {
+    let pending = with_condition("Degraded", "True", "RollPending", "2 workers run with older settings");
+    let links = links(&evidence(Some(pod()), of_dataset(Found::There(pending))));
+    assert_eq!(first_broken(&links), None);
+    let workers = links.iter().find(|link| link.link == "workers").unwrap();
+    assert_eq!(workers.state, State::Waiting);
+    assert!(workers.cure.as_ref().unwrap().contains("millrace.dev/roll="), "{workers:?}");
+}
+
+#[test]
+fn a_dataset_that_is_deleted_says_whom_it_waits_for() {
+    let mut deleted =
+        with_condition("Terminating", "True", "WaitingForPods", "mounted by vision/train on node-1");
+    deleted.metadata.deletion_timestamp = Some(from(json!("2026-01-01T00:00:00Z")));
+    let conditions = &mut deleted.status.as_mut().unwrap().conditions;
+    conditions.retain(|condition| condition.type_ != "Ready");
+    conditions.push(from(holds_so("Ready", "False", "Deleting", "no new pod can mount it")));
+    let links = links(&evidence(Some(pod()), of_dataset(Found::There(deleted))));
+    let broken: Vec<&Link> = links.iter().filter(|link| link.state == State::Broken).collect();
+    assert_eq!(broken.len(), 1, "{links:#?}");
+    assert_eq!(broken[0].link, "dataset");
+    assert!(broken[0].says.contains("mounted by vision/train"), "{broken:?}");
+}
+
+#[test]
 fn what_may_not_be_seen_is_unknown_and_hides_nothing_else() {
     let mut hidden = of_dataset(Found::There(ready()));
     hidden.volume = Found::Unknown("get the volume: forbidden".into());
@@ -223,6 +257,10 @@ fn every_reason_that_is_no_progress_has_a_cure() {
         reason::KEY_REFUSED,
         reason::ORIGIN_UNAVAILABLE,
         reason::STORE_FAILED,
+        reason::OBJECTS_CHANGED,
+        reason::OBJECTS_UNREADABLE,
+        reason::WORKERS_MISSING,
+        reason::NO_WORKERS,
     ] {
         assert!(cures::cure(reason).is_some() && !cures::is_progress(reason), "{reason}");
     }

@@ -6,7 +6,7 @@ use indicatif::{BinaryBytes, HumanCount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use millrace_api::dataset::conditions::{ACCEPTED, DEGRADED, INDEXED, READY, WARM};
+use millrace_api::dataset::conditions::{ACCEPTED, DEGRADED, INDEXED, READY, TERMINATING, WARM};
 use millrace_api::dataset::spec::Dataset;
 use millrace_api::dataset::status::{DatasetStatus, WarmUpStatus};
 
@@ -103,7 +103,7 @@ pub fn one(dataset: &Dataset, now: Timestamp) -> String {
 
 /// A condition of this type.
 pub fn condition<'s>(status: &'s DatasetStatus, kind: &str) -> Option<&'s Condition> {
-    debug_assert!([ACCEPTED, INDEXED, READY, WARM, DEGRADED].contains(&kind), "{kind}");
+    debug_assert!([ACCEPTED, INDEXED, READY, WARM, DEGRADED, TERMINATING].contains(&kind), "{kind}");
     status.conditions.iter().find(|condition| condition.type_ == kind)
 }
 
