@@ -93,4 +93,5 @@ pub const WARM_HELP: &str = "Examples:\n  \
     millrace warm imagenet /train/n01440764 /val -n vision\n\n\
     The request is an annotation of the Dataset, millrace.dev/warm: {\"id\", \"paths\"}; the operator carries it out and tells how\n\
     far it is in status.warmUp. So only the rights to get and patch datasets are needed. Ctrl-C stops the waiting, not the\n\
-    loading. A later request takes the place of an earlier one. Exit code 1 where objects failed, or another took its place.";
+    loading. A later request takes the place of an earlier one. Exit code 1 where objects failed,\n\
+    a path is not in the dataset, or another request took its place.";

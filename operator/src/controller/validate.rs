@@ -13,6 +13,9 @@ const LEAST_MEMORY: u64 = 128 << 20;
 /// Most problems that are listed.
 const MAX_PROBLEMS: usize = 10;
 
+/// Most paths of a warm-up on request: an annotation holds a few thousand short ones.
+const MAX_WARM_PATHS: usize = 1000;
+
 /// Lists the problems, each with field and cure. Empty: it is accepted.
 pub fn problems(dataset: &Dataset) -> Vec<String> {
     let mut problems: Vec<String> = dataset.check().iter().map(ToString::to_string).collect();
@@ -51,10 +54,10 @@ pub fn warm_request(dataset: &Dataset) -> Result<Option<WarmRequest>, String> {
     if request.id.is_empty()
         || request.id.len() > 128
         || request.paths.is_empty()
-        || request.paths.len() > 1000
+        || request.paths.len() > MAX_WARM_PATHS
     {
         return Err(format!(
-            "annotation {}: 1 to 1000 paths and an id of at most 128 characters: {form}",
+            "annotation {}: 1 to {MAX_WARM_PATHS} paths and an id of at most 128 characters: {form}",
             names::WARM_ANNOTATION
         ));
     }
