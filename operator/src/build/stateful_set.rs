@@ -21,6 +21,9 @@ const MEMORY_LIMIT: u64 = 1 << 30;
 /// Processor time to have free: an idle worker takes hardly any, and a busy one may take what the node has.
 const CPU_REQUEST: &str = "50m";
 
+/// What the image of workers runs on: a cluster may have nodes of other kinds.
+const NODES: [(&str, &str); 2] = [("kubernetes.io/os", "linux"), ("kubernetes.io/arch", "amd64")];
+
 /// A worker stops within 5 s of being told.
 const GRACE_SECONDS: i64 = 10;
 
@@ -97,6 +100,7 @@ fn pod(owner: &Owner, spec: &DatasetSpec, image: &WorkerImage, identity: Option<
     let cache = &spec.workers.cache;
     let mut pod = json!({
         "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "nodeSelector": node_selector(template),
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
         "securityContext": {
@@ -137,9 +141,6 @@ fn pod(owner: &Owner, spec: &DatasetSpec, image: &WorkerImage, identity: Option<
     if let Some(account) = &spec.workers.service_account_name {
         set("serviceAccountName", account.clone().into());
     }
-    if !template.node_selector.is_empty() {
-        set("nodeSelector", json!(template.node_selector));
-    }
     if !template.tolerations.is_empty() {
         set("tolerations", json!(template.tolerations));
     }
@@ -153,6 +154,13 @@ fn pod(owner: &Owner, spec: &DatasetSpec, image: &WorkerImage, identity: Option<
         set("imagePullSecrets", json!(template.image_pull_secrets));
     }
     pod
+}
+
+fn node_selector(template: &WorkerTemplate) -> Map<String, Value> {
+    let mut labels: Map<String, Value> =
+        NODES.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
+    labels.extend(template.node_selector.iter().map(|(key, value)| (key.clone(), value.clone().into())));
+    labels
 }
 
 fn probe(path: &str, period_seconds: u32, failures: u32) -> Value {
@@ -323,6 +331,14 @@ mod tests {
         let annotations = &template["metadata"]["annotations"];
         assert_eq!(annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"], "false");
         assert_eq!(template["spec"]["serviceAccountName"], "reader");
+        let nodes = json!({"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "disk": "nvme"});
+        assert_eq!(template["spec"]["nodeSelector"], nodes);
+    }
+
+    #[test]
+    fn workers_keep_to_nodes_that_their_image_runs_on() {
+        let nodes = &build(json!({}), None)["spec"]["template"]["spec"]["nodeSelector"];
+        assert_eq!(*nodes, json!({"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}));
     }
 
     #[test]
