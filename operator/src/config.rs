@@ -39,8 +39,13 @@ pub struct ServeArgs {
     /// Image of the workers.
     #[arg(long, env = "MILLRACE_WORKER_IMAGE")]
     pub worker_image: String,
-    /// When the image of workers is pulled: Always, IfNotPresent or Never.
-    #[arg(long, env = "MILLRACE_WORKER_IMAGE_PULL_POLICY", default_value = "IfNotPresent")]
+    /// When the image of workers is pulled.
+    #[arg(
+        long,
+        env = "MILLRACE_WORKER_IMAGE_PULL_POLICY",
+        default_value = "IfNotPresent",
+        value_parser = ["Always", "IfNotPresent", "Never"]
+    )]
     pub worker_image_pull_policy: String,
     /// Secret that holds the master key; made where there is none.
     #[arg(long, default_value = "millrace-master-key")]
@@ -66,4 +71,20 @@ pub struct ServeArgs {
     /// Logging.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pull_policy_that_no_pod_can_have_is_refused_at_the_start() {
+        let parse = |policy: &str| {
+            let policy = format!("--worker-image-pull-policy={policy}");
+            Cli::try_parse_from(["operator", "serve", "--worker-image=x", &policy])
+        };
+        assert!(parse("Never").is_ok());
+        let error = parse("always").unwrap_err().to_string();
+        assert!(error.contains("'always'") && error.contains("IfNotPresent"), "{error}");
+    }
 }

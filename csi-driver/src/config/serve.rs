@@ -25,7 +25,7 @@ const WATCH_DATASETS: Duration = Duration::from_secs(600);
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// Name of this node, as Kubernetes knows it.
-    #[arg(long, env = "NODE_NAME")]
+    #[arg(long, env = "NODE_NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub node_name: String,
     /// Kubelet's folder, at the same path as on the host.
     #[arg(long, env = "MILLRACE_KUBELET_DIR", value_name = "DIR", default_value = "/var/lib/kubelet")]
@@ -157,6 +157,12 @@ mod tests {
         assert_eq!(config.registration_dir, Path::new("/k/plugins_registry"));
         assert_eq!(config.state_dir, Path::new("/k/plugins/csi.millrace.dev/state"));
         assert_eq!(parse(&["--state-dir", "/s"]).state_dir, Path::new("/s"));
+    }
+
+    #[test]
+    fn a_node_without_a_name_is_refused() {
+        let error = Cli::try_parse_from(["csi-driver", "serve", "--node-name", ""]).unwrap_err();
+        assert!(error.to_string().contains("--node-name"), "{error}");
     }
 
     #[test]
