@@ -2,6 +2,7 @@
 //! their workers until then. Only what carries our label is deleted.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -14,6 +15,7 @@ use millrace_api::dataset::conditions::{self, Holds, Verdict, reason};
 use millrace_api::dataset::spec::Dataset;
 use millrace_api::dataset::status::DatasetStatus;
 use millrace_api::names;
+use serde::de::DeserializeOwned;
 
 use super::apply::{Write, dynamic};
 use super::context::Context;
@@ -23,9 +25,6 @@ use crate::build::{Kind, Owner};
 
 /// While pods end, which no watch of ours tells.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
-
-/// Pods of a namespace that are looked at.
-const MAX_PODS: u32 = 500;
 
 /// Pods that are named in a message.
 const NAMED: usize = 5;
@@ -107,7 +106,12 @@ async fn wait_for_readers(
     told: &DatasetStatus,
 ) -> Result<Action, ReconcileError> {
     let served = reconcile::serve(context, owner, dataset, told, true).await?;
-    let pods = pods_with_claim(context.writer.client(), owner).await?;
+    // A large namespace has many pods: not asked for where workers know who reads.
+    let pods = if served.mounts.is_empty() {
+        pods_with_claim(context.writer.client(), owner).await?
+    } else {
+        BTreeSet::new()
+    };
     let who = if !served.mounts.is_empty() {
         format!("mounted by {}", served.mounts.text())
     } else if pods.is_empty() {
@@ -160,9 +164,7 @@ async fn tell(
 /// Pods of the namespace that name the claim. Kubernetes keeps a claim for those that have ended too, until they are deleted.
 async fn pods_with_claim(client: &Client, owner: &Owner) -> Result<BTreeSet<String>, ReconcileError> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &owner.namespace);
-    let pods = api.list(&ListParams::default().limit(MAX_PODS)).await.map_err(|source| {
-        ReconcileError::Read { what: format!("pods of {}", owner.namespace), source: Box::new(source) }
-    })?;
+    let pods = pages(&api, ListParams::default(), || format!("pods of {}", owner.namespace)).await?;
     let claim = names::claim(&owner.name);
     let uses = |pod: &&Pod| {
         let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
@@ -174,7 +176,7 @@ async fn pods_with_claim(client: &Client, owner: &Owner) -> Result<BTreeSet<Stri
         let ended = if matches!(phase, Some("Succeeded" | "Failed")) { " (ended: delete it)" } else { "" };
         format!("{}/{}{ended}", owner.namespace, pod.name_any())
     };
-    Ok(pods.items.iter().filter(uses).map(in_words).collect())
+    Ok(pods.iter().filter(uses).map(in_words).collect())
 }
 
 /// Objects of ours: of one Dataset, or of all.
@@ -190,14 +192,27 @@ async fn list(
         ),
         None => (None, format!("{},{}", names::MANAGED_SELECTOR, names::DATASET_UID_LABEL)),
     };
-    let api = dynamic(client, kind, namespace);
-    let mut params = ListParams::default().labels(&selector).limit(PAGE);
+    let params = ListParams::default().labels(&selector);
+    pages(&dynamic(client, kind, namespace), params, || format!("{}s that carry our label", kind.as_str()))
+        .await
+}
+
+/// All objects of a list, page by page. `what` says which, where they cannot be read.
+async fn pages<K>(
+    api: &Api<K>,
+    params: ListParams,
+    what: impl Fn() -> String,
+) -> Result<Vec<K>, ReconcileError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let mut params = params.limit(PAGE);
     let mut found = Vec::new();
     loop {
-        let page = api.list(&params).await.map_err(|source| ReconcileError::Read {
-            what: format!("{}s that carry our label", kind.as_str()),
-            source: Box::new(source),
-        })?;
+        let page = api
+            .list(&params)
+            .await
+            .map_err(|source| ReconcileError::Read { what: what(), source: Box::new(source) })?;
         found.extend(page.items);
         match page.metadata.continue_ {
             Some(token) if !token.is_empty() => params = params.continue_token(&token),
