@@ -177,6 +177,7 @@ pub async fn serve(
         spec: &dataset.spec,
         generation: dataset.metadata.generation,
         problems: &problems,
+        is_valid,
         blocked: blocked.as_ref(),
         trouble: trouble.as_ref(),
         version,

@@ -29,8 +29,10 @@ pub struct Facts<'a> {
     pub spec: &'a DatasetSpec,
     /// Generation of that.
     pub generation: Option<i64>,
-    /// What is wrong with it.
+    /// What is wrong with it, or with an annotation.
     pub problems: &'a [String],
+    /// Whether the spec itself has no problem, so that workers are made.
+    pub is_valid: bool,
     /// Objects that cannot be made: why.
     pub blocked: Option<&'a Trouble>,
     /// What keeps workers from running.

@@ -15,6 +15,7 @@ use proto::WarmUpState as State;
 struct Scene {
     spec: DatasetSpec,
     problems: Vec<String>,
+    is_valid: bool,
     blocked: Option<Trouble>,
     trouble: Option<Trouble>,
     version: Option<VersionStatus>,
@@ -40,6 +41,7 @@ impl Scene {
         Self {
             spec: dataset(json!({"sources": [source], "workers": {"replicas": workers.len()}})).spec,
             problems: Vec::new(),
+            is_valid: true,
             blocked: None,
             trouble: None,
             version: Some(VersionStatus {
@@ -65,6 +67,7 @@ impl Scene {
             spec: &self.spec,
             generation: Some(3),
             problems: &self.problems,
+            is_valid: self.is_valid,
             blocked: self.blocked.as_ref(),
             trouble: self.trouble.as_ref(),
             version: self.version.as_ref(),
@@ -160,6 +163,16 @@ fn what_keeps_workers_away_is_in_ready_and_with_some_left_in_degraded() {
 }
 
 #[test]
+fn a_spec_that_is_not_accepted_is_what_workers_wait_for() {
+    let mut scene = Scene::new(&[]);
+    scene.spec.workers.replicas = 1;
+    scene.is_valid = false;
+    scene.problems = vec!["spec.workers.template.affinity: it is none of a pod".into()];
+    scene.assert("Accepted", "False", "Invalid", "template.affinity");
+    scene.assert("Ready", "False", "WaitingForWorkers", "see condition Accepted");
+}
+
+#[test]
 fn workers_that_run_without_index_or_volume_are_not_ready() {
     let mut bare = worker(State::Idle, 0, 0, &[]);
     bare.versions[0].index_ready = false;
@@ -214,7 +227,9 @@ fn what_is_lost_old_or_waits_degrades() {
         Scene::new(&[broken]).assert("Degraded", "True", "StoreFailed", "cannot write");
     }
     let mut old = Scene::new(&[fine()]);
+    assert!(!old.says("Indexed").2.contains("since"));
     old.is_current = false;
+    old.assert("Indexed", "True", "Listed", "4 objects; what was asked for since is not listed yet");
     old.listing = failed("NoSuchBucket", "gone");
     old.assert("Degraded", "True", "OriginUnavailable", "the version is an earlier one");
     let mut pending = Scene::new(&[fine()]);

@@ -78,11 +78,12 @@ fn indexed(facts: &Facts<'_>) -> Verdict {
             0 => String::new(),
             count => format!(", {count} keys left out"),
         };
+        let newer = if facts.is_current { "" } else { "; what was asked for since is not listed yet" };
         return verdict(
             conditions::INDEXED,
             true,
             reason::LISTED,
-            format!("{} objects{left_out}", version.objects),
+            format!("{} objects{left_out}{newer}", version.objects),
         );
     }
     if let Some(words) = listing_failure(facts) {
@@ -136,6 +137,10 @@ fn ready(facts: &Facts<'_>) -> Verdict {
         return say(false, reason::KEY_REFUSED, format!("worker {worker}: {why}: {cure}"));
     }
     let talking = talking(facts).count();
+    if talking == 0 && !facts.is_valid {
+        let why = "no workers are made: the spec is not accepted, see condition Accepted";
+        return say(false, reason::WAITING_FOR_WORKERS, why.to_owned());
+    }
     if talking == 0 {
         return say(false, reason::WAITING_FOR_WORKERS, format!("0 of {wanted} workers run"));
     }
