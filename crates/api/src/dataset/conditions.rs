@@ -28,9 +28,9 @@ pub mod reason {
     pub const LISTED: &str = "Listed";
     /// `Indexed`: the buckets cannot be listed; the message says why.
     pub const LISTING_FAILED: &str = "ListingFailed";
-    /// `Ready`: every worker serves.
+    /// `Ready`: workers serve; the message says how many.
     pub const SERVING: &str = "Serving";
-    /// `Ready`: not enough workers serve yet.
+    /// `Ready`, `Indexed` and `Warm`: not enough workers serve yet.
     pub const WAITING_FOR_WORKERS: &str = "WaitingForWorkers";
     /// `Ready` and `Warm`: there is no version yet.
     pub const WAITING_FOR_INDEX: &str = "WaitingForIndex";
@@ -76,7 +76,7 @@ pub mod reason {
     pub const WAITING_FOR_VOLUME: &str = "WaitingForVolume";
     /// `Ready`: the spec asks for no worker.
     pub const NO_WORKERS: &str = "NoWorkers";
-    /// `Ready` and `Warm`: the Dataset is being deleted.
+    /// `Ready`: the Dataset is being deleted.
     pub const DELETING: &str = "Deleting";
     /// `Terminating`: pods have it mounted; the message says which.
     pub const WAITING_FOR_PODS: &str = "WaitingForPods";
