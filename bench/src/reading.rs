@@ -1,8 +1,8 @@
 //! How do readers of a mount behave: whole files one after the other, several at once, or pieces at random?
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Read;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use millrace_s3_server::synthetic;
+use millrace_workload::blocks::Access;
+use rustix::fs::OFlags;
 
 use crate::lab::Lab;
 
@@ -81,9 +83,18 @@ pub fn read_at(
     file: &Expected,
     offsets: &[u64],
     length: usize,
+    access: Access,
 ) -> Result<Vec<Duration>> {
     let path = root.join(&file.path);
-    let opened = File::open(&path).with_context(|| format!("open {path:?}"))?;
+    let flags = match access {
+        Access::Cached => OFlags::empty(),
+        Access::Direct => OFlags::DIRECT,
+    };
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(&path)
+        .with_context(|| format!("open {path:?}"))?;
     let mut buffer = vec![0; length];
     let mut times = Vec::with_capacity(offsets.len());
     for offset in offsets {
@@ -186,7 +197,7 @@ mod tests {
         std::fs::write(dir.path().join("f"), &bytes).unwrap();
         let mut file = Expected { path: "f".into(), key: Some("k".to_owned()), size: 3 << 20 };
         read_all(&lab, dir.path(), std::slice::from_ref(&file), 2).unwrap();
-        assert_eq!(read_at(&lab, dir.path(), &file, &[0, 99_999], 4096).unwrap().len(), 2);
+        assert_eq!(read_at(&lab, dir.path(), &file, &[0, 99_999], 4096, Access::Cached).unwrap().len(), 2);
         file.size += 1;
         assert!(read_all(&lab, dir.path(), std::slice::from_ref(&file), 1).is_err());
         file.size -= 1;

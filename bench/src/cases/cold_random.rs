@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use millrace_s3_server::faults::plan::FaultPlan;
+use millrace_workload::blocks::Access;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -36,7 +37,7 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
         |round| {
             let offsets = offsets(round, file.size);
             let cold = scene.cold(lab, 1)?;
-            let times = read_at(lab, cold.mounted.path(), file, &offsets, LENGTH)?;
+            let times = read_at(lab, cold.mounted.path(), file, &offsets, LENGTH, Access::Cached)?;
             let mut times: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
             times.sort_by(f64::total_cmp);
             slow.extend(times.get(READS * 95 / 100));

@@ -18,6 +18,7 @@ mod read_once;
 pub(crate) mod scene;
 mod small;
 mod train;
+mod warm;
 mod warm_up;
 
 pub use data_port::bare_server;
@@ -88,6 +89,26 @@ pub const CASES: &[Case] = &[
         name: "node-cache",
         about: "read of 4 GiB from a full node store, page cache dropped, against ext4",
         run: node_cache::run,
+    },
+    Case {
+        name: "warm",
+        about: "4 GiB that the kernel reads itself: in sequence, at random, mapped; every page cached, against ext4",
+        run: warm::large,
+    },
+    Case {
+        name: "late-switch",
+        about: "second reader of a file that became complete while the first holds it open, against ext4",
+        run: warm::late_switch,
+    },
+    Case {
+        name: "first-byte-local",
+        about: "64 KiB that the worker on this host has and the node has not, above a TCP round trip",
+        run: warm::first_byte_local,
+    },
+    Case {
+        name: "first-byte-remote",
+        about: "the same from another network namespace, above a TCP round trip over the same link",
+        run: warm::first_byte_remote,
     },
     Case {
         name: "small-warm",
@@ -162,6 +183,16 @@ pub const CASES: &[Case] = &[
         name: "memory",
         about: "anonymous memory of worker and mount during cold-large, and the same within 512 MiB each",
         run: memory::run,
+    },
+    Case {
+        name: "mount-10m",
+        about: "mount of 10,000,000 files: time to the first stat; memory after all were listed",
+        run: warm::ten_million,
+    },
+    Case {
+        name: "mount-memory",
+        about: "anonymous memory of the mount process while files are read cold, shuffled and at random",
+        run: warm::memory,
     },
 ];
 

@@ -16,7 +16,6 @@ use crate::lab::Lab;
 use crate::line::{Bar, Figure, Measured};
 use crate::reading::{Expected, read_all};
 use crate::rig::cgroup::Cgroup;
-use crate::rig::metrics_page;
 use crate::rig::millrace::Workers;
 use crate::rig::mounted::{Mounted, NodeStore};
 use crate::rig::usage::{CpuSplit, MemoryWatch};
@@ -64,12 +63,6 @@ impl Small {
     }
 }
 
-/// READs that a mount process has seen.
-fn reads(mounted: &Mounted) -> Result<f64> {
-    let page = metrics_page::fetch(&mounted.admin)?;
-    Ok(metrics_page::sum(&page, "csi_driver_fuse_requests_total", "opcode=\"read\""))
-}
-
 /// Looks at each file once.
 fn walk(root: &Path) -> Result<()> {
     let found = Command::new("find").arg(root).args(["-size", "+1G"]).stdout(Stdio::null()).status()?;
@@ -100,9 +93,9 @@ pub fn warm(lab: &Lab) -> Result<Outcome> {
             Measured::new(case, "files/s", Bar::AtLeast(Figure::Ratio, bar)),
             |round| {
                 small.rate(lab, mounted.path(), round, 4)?;
-                let before = reads(&mounted)?;
+                let before = mounted.reads()?;
                 let rate = small.rate(lab, mounted.path(), round, threads)?;
-                let seen = reads(&mounted)? - before;
+                let seen = mounted.reads()? - before;
                 ensure!(seen == 0.0, "{case}: the mount process saw {seen} READs of warm files");
                 Ok(rate)
             },

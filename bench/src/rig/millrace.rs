@@ -1,5 +1,6 @@
 //! How do workers come up and serve one version of a dataset?
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -131,7 +132,17 @@ impl Workers {
     /// # Errors
     /// Where any step fails; says which.
     pub fn start_with(lab: &Lab, setup: &Setup<'_>, eviction: Eviction) -> Result<Self> {
-        let mut workers = Self::start_processes(lab, setup, eviction)?;
+        let mut workers = Self::start_processes(lab, setup, eviction, Ipv4Addr::LOCALHOST)?;
+        workers.make_index(lab)?;
+        Ok(workers)
+    }
+
+    /// Starts workers whose data ports are at an address of this host, and makes the index.
+    ///
+    /// # Errors
+    /// Where any step fails; says which.
+    pub fn start_at(lab: &Lab, setup: &Setup<'_>, ip: Ipv4Addr) -> Result<Self> {
+        let mut workers = Self::start_processes(lab, setup, Eviction::Never, ip)?;
         workers.make_index(lab)?;
         Ok(workers)
     }
@@ -141,10 +152,10 @@ impl Workers {
     /// # Errors
     /// Where one does not start.
     pub fn start_without_index(lab: &Lab, setup: &Setup<'_>) -> Result<Self> {
-        Self::start_processes(lab, setup, Eviction::Never)
+        Self::start_processes(lab, setup, Eviction::Never, Ipv4Addr::LOCALHOST)
     }
 
-    fn start_processes(lab: &Lab, setup: &Setup<'_>, eviction: Eviction) -> Result<Self> {
+    fn start_processes(lab: &Lab, setup: &Setup<'_>, eviction: Eviction, ip: Ipv4Addr) -> Result<Self> {
         let dir = lab.disk_dir("rig")?;
         let tiers = match setup.medium {
             Medium::Disk => lab.disk_dir("tiers")?,
@@ -156,7 +167,7 @@ impl Workers {
         let mut started = Vec::new();
         for number in 0..setup.workers {
             let name = format!("bench-{number}");
-            let mut command = worker_command(setup, &name, dir.path(), tiers.path())?;
+            let mut command = worker_command(setup, ip, &name, dir.path(), tiers.path())?;
             command.args(["--eviction", eviction.name()]);
             let log = dir.path().join(format!("{name}.log"));
             started.push((name.clone(), Program::start(&format!("worker {name}"), &mut command, &log)?));
@@ -274,7 +285,7 @@ fn source(folder: &Folder) -> proto::Source {
     proto::Source { path, endpoint, bucket, anonymous: true, ..proto::Source::default() }
 }
 
-fn worker_command(setup: &Setup<'_>, name: &str, dir: &Path, tiers: &Path) -> Result<Command> {
+fn worker_command(setup: &Setup<'_>, ip: Ipv4Addr, name: &str, dir: &Path, tiers: &Path) -> Result<Command> {
     let path = program("cache-worker")?;
     let mut command = match setup.cgroup {
         Some(group) => group.command(&path),
@@ -288,14 +299,8 @@ fn worker_command(setup: &Setup<'_>, name: &str, dir: &Path, tiers: &Path) -> Re
     let file = |name: &str| -> PathBuf { dir.join(name) };
     command
         .args(["serve", "--name", name, "--dataset-uid", "bench", "--log", &log_filter()])
-        .args([
-            "--data-address",
-            "127.0.0.1:0",
-            "--control-address",
-            "127.0.0.1:0",
-            "--admin-address",
-            "127.0.0.1:0",
-        ])
+        .args(["--data-address", &format!("{ip}:0")])
+        .args(["--control-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0"])
         .arg("--addresses-file")
         .arg(file(&format!("{name}.json")))
         .arg("--data-key-file")

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::cgroup::Cgroup;
 use super::child::Program;
+use super::metrics_page;
 use super::millrace::{Workers, log_filter};
 use crate::lab::{Lab, program};
 
@@ -52,15 +53,27 @@ impl Mounted {
         store: Option<&NodeStore>,
         cgroup: Option<&Cgroup>,
     ) -> Result<Self> {
+        Self::start_by(lab, workers, store, |program| match cgroup {
+            Some(group) => group.command(program),
+            None => Command::new(program),
+        })
+    }
+
+    /// The same by a command that starts the program it is given.
+    ///
+    /// # Errors
+    /// As [`Mounted::start`].
+    pub fn start_by(
+        lab: &Lab,
+        workers: &Workers,
+        store: Option<&NodeStore>,
+        command: impl FnOnce(&Path) -> Command,
+    ) -> Result<Self> {
         let point = lab.disk_dir("mount")?;
         let dir = workers.dir.path();
         let name = point.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (addresses, log) = (dir.join(format!("{name}.json")), dir.join(format!("{name}.log")));
-        let path = program("csi-driver")?;
-        let mut command = match cgroup {
-            Some(group) => group.command(&path),
-            None => Command::new(path),
-        };
+        let mut command = command(&program("csi-driver")?);
         command
             .args(["mount", "--dataset", "bench", "--version", &workers.made.version, "--log", &log_filter()])
             .arg("--mount-point")
@@ -91,6 +104,22 @@ impl Mounted {
     /// Where the files are.
     pub fn path(&self) -> &Path {
         self.point.path()
+    }
+
+    /// Sum of a metric's samples whose labels contain `label`.
+    ///
+    /// # Errors
+    /// Where the process does not tell.
+    pub fn metric(&self, name: &str, label: &str) -> Result<f64> {
+        Ok(metrics_page::sum(&metrics_page::fetch(&self.admin)?, name, label))
+    }
+
+    /// READs that the process has seen.
+    ///
+    /// # Errors
+    /// Where the process does not tell.
+    pub fn reads(&self) -> Result<f64> {
+        self.metric("csi_driver_fuse_requests_total", "opcode=\"read\"")
     }
 }
 

@@ -16,6 +16,11 @@ pub fn anonymous_bytes(pid: u32) -> Option<u64> {
     field_of(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "RssAnon:")
 }
 
+/// Memory of the kernel's own objects now, such as names and inodes, bytes; 0 where it does not tell.
+pub fn slab_bytes() -> u64 {
+    field_of(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default(), "Slab:").unwrap_or(0)
+}
+
 /// Processor seconds that a process has used, in user and kernel mode; 0 where it is gone.
 pub fn cpu_seconds(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -1,0 +1,126 @@
+//! How long does a read take that a worker can answer at once, beyond what TCP takes?
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use millrace_api::block::CHUNK_BYTES;
+use millrace_api::ids::{ContentId, VersionId};
+use millrace_api::wire::{BatchItem, DataHead, HEADER_BYTES, Read, Request};
+use millrace_s3_server::faults::plan::FaultPlan;
+use millrace_workload::blocks::Access;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::index::sample;
+
+use crate::cases::Outcome;
+use crate::cases::scene::{QUOTA, Scene};
+use crate::lab::Lab;
+use crate::line::{Bar, Figure, Measured};
+use crate::reading::read_at;
+use crate::rig::echo::Echo;
+use crate::rig::metrics_page;
+use crate::rig::millrace::{Medium, Workers};
+use crate::rig::mounted::{Mounted, NodeStore};
+use crate::rig::namespace::Namespace;
+use crate::rig::usage::CpuSplit;
+use crate::stats::median;
+
+/// Reads in a round. All of them together are less than what makes the mount fetch the rest by itself.
+const READS: usize = 1000;
+
+/// The object.
+const BUCKET: &str = "bucket=first,objects=1,size=2GiB";
+
+/// Worker and mount on one host.
+pub fn local(lab: &Lab) -> Result<Outcome> {
+    measure(lab, "first-byte-local", 150.0, None)
+}
+
+/// Worker and mount in two network namespaces with a link between them.
+pub fn remote(lab: &Lab) -> Result<Outcome> {
+    match Namespace::new() {
+        Ok(namespace) => measure(lab, "first-byte-remote", 250.0, Some(&namespace)),
+        Err(error) => Ok(Outcome::Skipped(format!("{error:#}"))),
+    }
+}
+
+/// 64 KiB at random places of 2 GiB that the worker holds, past the page cache, each place once; a new mount and node store in each
+/// round, so that the node has none of it.
+fn measure(lab: &Lab, case: &str, bar: f64, namespace: Option<&Namespace>) -> Result<Outcome> {
+    let here = namespace.map_or(Ipv4Addr::LOCALHOST, Namespace::here);
+    let scene = Scene::start(lab, BUCKET, FaultPlan::default())?;
+    let file = scene.files.first().context("the bucket is empty")?;
+    let mut workers = Workers::start_at(lab, &scene.setup(1, Medium::Memory), here)?;
+    workers.warm_all(lab)?;
+    let (request, answer) = (request_bytes(), HEADER_BYTES + DataHead::BYTES + CHUNK_BYTES as usize);
+    let echo = Echo::start(here, request, answer)?;
+    let mut connection = there(namespace, || echo.connect())?;
+    let (mut split, mut slow) = (CpuSplit::default(), Vec::new());
+    let mut measured = lab.compare(
+        Measured::new(case, "us", Bar::AtMost(Figure::Above, bar)),
+        |round| {
+            let node = lab.disk_dir("node")?;
+            let store = NodeStore { dir: node.path().to_owned(), quota_bytes: QUOTA };
+            let mounted = match namespace {
+                None => Mounted::start(lab, &workers, Some(&store), None)?,
+                Some(namespace) => {
+                    Mounted::start_by(lab, &workers, Some(&store), |program| namespace.command(program))?
+                }
+            };
+            let mut processes = workers.pids();
+            processes.extend([("mount", mounted.program.pid()), ("reader", std::process::id())]);
+            let offsets = offsets(round, file.size);
+            let length = CHUNK_BYTES as usize;
+            let times = split.during(&processes, || {
+                read_at(lab, mounted.path(), file, &offsets, length, Access::Direct)
+            })?;
+            let page = there(namespace, || metrics_page::fetch(&mounted.admin))?;
+            let misses = metrics_page::sum(&page, "csi_driver_reads_total", "result=\"miss\"");
+            ensure!(misses == READS as f64, "{misses} of {READS} reads went to the worker");
+            let mut times = micros(&times);
+            times.sort_by(f64::total_cmp);
+            slow.extend(times.get(READS * 99 / 100));
+            median(&times).context("no reads")
+        },
+        |_| median(&micros(&ask(&echo, &mut connection)?)).context("no answers"),
+    )?;
+    measured.notes = vec![
+        format!("the baseline: {request} bytes by TCP there, {answer} back, between two threads"),
+        format!("99 % of our reads take at most {:.0} us", median(&slow).unwrap_or_default()),
+        split.note("of ours"),
+    ];
+    Ok(Outcome::Measured(vec![measured]))
+}
+
+/// Does something where the mount is.
+fn there<T: Send>(namespace: Option<&Namespace>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    match namespace {
+        Some(namespace) => namespace.run(work),
+        None => work(),
+    }
+}
+
+fn ask(echo: &Echo, connection: &mut TcpStream) -> Result<Vec<Duration>> {
+    echo.ask(connection, READS)
+}
+
+fn micros(times: &[Duration]) -> Vec<f64> {
+    times.iter().map(|time| time.as_secs_f64() * 1e6).collect()
+}
+
+/// Bytes of a request for one chunk.
+fn request_bytes() -> usize {
+    let item = BatchItem { file: 0, content: ContentId([0; 16]), chunks: 0..1 };
+    let version = VersionId([0; 16]);
+    let mut frame = Vec::new();
+    Request::Read(Read { version, item, epoch: 1, deadline_ms: 10_000, flags: 0 }).encode(1, &mut frame);
+    frame.len()
+}
+
+/// Places that differ from round to round and are the same in every run, no place twice.
+fn offsets(round: usize, size: u64) -> Vec<u64> {
+    let mut random = StdRng::seed_from_u64(round as u64);
+    let chunks = (size / CHUNK_BYTES) as usize;
+    sample(&mut random, chunks, READS).into_iter().map(|chunk| chunk as u64 * CHUNK_BYTES).collect()
+}
