@@ -4,6 +4,7 @@
 
 mod disks;
 mod keys;
+mod model;
 mod moving;
 mod once;
 mod origin;
@@ -14,4 +15,5 @@ mod processes;
 mod programs;
 mod reading;
 mod refused;
+mod stacked;
 mod user;

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use millrace_tests::cluster::{Cluster, MIB};
 use millrace_tests::content::{Files, check_file};
-use millrace_tests::mounted::{Mounted, detach};
+use millrace_tests::mounted::Mounted;
 use millrace_tests::program::until;
-use millrace_tests::skip::{can_mount_as_root, output_of, skipped};
+use millrace_tests::skip::{can_mount_as_root, output_of};
+
+use crate::stacked::{OnFolder, overlay};
 
 use super::{WAIT, is_right, keeping, opens, passes_through, reads, verified, warmed};
 
@@ -59,32 +61,6 @@ fn overlay_over_the_mount_is_never_told_of_another_node() {
     until("all is closed", WAIT, || mounted.metric("csi_driver_open_files", "") == 0);
     assert!(is_right(&open(), "dir/kept-open"));
     assert_eq!(opens(&mounted, "passthrough"), 2);
-}
-
-/// Lays an overlayfs over a folder.
-fn overlay(layers: &Path, lower: &Path, over: &Path) -> bool {
-    let layer = |name: &str| {
-        std::fs::create_dir(layers.join(name)).unwrap();
-        layers.join(name).to_str().unwrap().to_owned()
-    };
-    let lower = lower.to_str().unwrap();
-    let options = format!("lowerdir={lower},upperdir={},workdir={}", layer("upper"), layer("work"));
-    let mut command = std::process::Command::new("mount");
-    let is_mounted =
-        command.args(["-t", "overlay", "-o", &options, "none"]).arg(over).status().unwrap().success();
-    if !is_mounted {
-        skipped("overlay", "overlayfs cannot be mounted here");
-    }
-    is_mounted
-}
-
-/// A file system on a folder of the test.
-struct OnFolder(PathBuf);
-
-impl Drop for OnFolder {
-    fn drop(&mut self) {
-        detach(&self.0);
-    }
 }
 
 #[test]
