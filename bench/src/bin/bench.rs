@@ -99,7 +99,7 @@ fn main() -> ExitCode {
 /// Whether all cases ran; a missed bar is a result, not a failure.
 fn run(cli: &Cli) -> anyhow::Result<bool> {
     if cli.list {
-        CASES.iter().for_each(|case| println!("{:<15} {}", case.name, case.about));
+        CASES.iter().for_each(|case| println!("{:<19} {}", case.name, case.about));
         return Ok(true);
     }
     let cases = chosen(&cli.cases)?;

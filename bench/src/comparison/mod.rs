@@ -118,4 +118,17 @@ mod tests {
         let grouped: usize = GROUPS.iter().map(|group| group.cases.len()).sum();
         assert_eq!(grouped, CASES.len());
     }
+
+    #[test]
+    fn the_page_in_the_docs_is_what_the_documents_say() {
+        let documents = document::read_all(&below_source("results")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        page::write(&documents, dir.path()).unwrap();
+        let plots = documents.iter().map(|document| format!("benchmarks/{}.svg", document.case));
+        for file in plots.chain(["benchmarks.md".to_owned()]) {
+            let read = |dir: &Path| std::fs::read_to_string(dir.join(&file)).unwrap();
+            let is_same = read(dir.path()) == read(&below_source("../docs"));
+            assert!(is_same, "{file} is stale: run `bench rivals --page-only`");
+        }
+    }
 }

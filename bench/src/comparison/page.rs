@@ -57,6 +57,10 @@ pub fn write(documents: &[Document], docs: &Path) -> Result<()> {
 /// The page.
 fn page(documents: &[Document]) -> String {
     let mut page = HEAD.to_owned();
+    if documents.is_empty() {
+        page.push_str("\nNothing has been measured yet.\n");
+        return page;
+    }
     page.push_str("\n## At a glance\n\n");
     page.push_str(&glance(documents));
     page.push_str("\nThe best figure of a row is bold.\n\n## Where others win\n\n");
@@ -217,6 +221,12 @@ mod tests {
         ] {
             assert!(page.contains(text), "{text}: {page}");
         }
+    }
+
+    #[test]
+    fn a_page_of_nothing_claims_nothing() {
+        let page = page(&[]);
+        assert!(page.contains("Nothing has been measured yet") && !page.contains("In no row"), "{page}");
     }
 
     #[test]
