@@ -60,7 +60,7 @@ struct Seen {
     hit_ratio: f64,
     /// Shares of the dataset's bytes that left S3, by epoch.
     from_s3: Vec<f64>,
-    /// Share of the dataset's bytes that the workers hold in the end.
+    /// What the workers' stores take in the end, pages and sidecars, as a share of the dataset's bytes.
     held: f64,
     /// What the mount had from the workers, for each byte that was read.
     fetched: f64,
@@ -74,7 +74,7 @@ impl Seen {
         vec![
             format!("of the bytes left S3 in each epoch of the last round {}", epochs.join(", ")),
             format!(
-                "then the workers hold {:.3} of them; the mount fetched {:.3} of what was read, {:.3} was overtaken",
+                "then the stores take {:.3} of them; the mount fetched {:.3} of what was read, {:.3} was overtaken",
                 self.held, self.fetched, self.overtaken
             ),
         ]
