@@ -29,6 +29,9 @@ use crate::stats::median;
 /// Reads in a round. All of them together are less than what makes the mount fetch the rest by itself.
 const READS: usize = 1000;
 
+/// Chunks between two reads in turn, at least: 8 MiB.
+const FAR: usize = 128;
+
 /// The object.
 const BUCKET: &str = "bucket=first,objects=1,size=2GiB";
 
@@ -118,9 +121,19 @@ fn request_bytes() -> usize {
     frame.len()
 }
 
-/// Places that differ from round to round and are the same in every run, no place twice.
+/// Places that differ from round to round and are the same in every run: no place twice, not the first one, and none so near the
+/// one before that the mount would take the reader for a sequential one and fetch ahead.
 fn offsets(round: usize, size: u64) -> Vec<u64> {
     let mut random = StdRng::seed_from_u64(round as u64);
     let chunks = (size / CHUNK_BYTES) as usize;
-    sample(&mut random, chunks, READS).into_iter().map(|chunk| chunk as u64 * CHUNK_BYTES).collect()
+    let mut last = 0;
+    let is_far = |chunk: &usize| {
+        let is_far = chunk.abs_diff(last) > FAR;
+        if is_far {
+            last = *chunk;
+        }
+        is_far
+    };
+    let places = sample(&mut random, chunks, 2 * READS).into_iter().filter(is_far);
+    places.take(READS).map(|chunk| chunk as u64 * CHUNK_BYTES).collect()
 }
