@@ -45,7 +45,7 @@ pub const CASES: &[Case] = &[
         name: "epoch-second",
         title: "Second epoch of small files",
         method: "The files of the first epoch in another order, through the same mount, after the kernel's page cache was \
-                 dropped: they come from each tool's own cache on the disk.",
+                 dropped: they come from each tool's own cache.",
         unit: "files/s",
         better: Better::Higher,
         item: "file",

@@ -32,7 +32,8 @@ const METHOD: &str = "
   of the median by order statistics (of five rounds: the lowest and the highest), and the spread: the distance of the quartiles as a share of the median.
 - Each first read begins with new processes, a new mount and empty caches. Before each measurement the kernel's page cache, directory entries and inodes
   are dropped, for the local disk too.
-- All that Millrace, s3fs and rclone keep lies on the same disk, without a bound. Nobody reads it from memory, but what the programs hold there by themselves.
+- All that Millrace, s3fs and rclone keep lies on the same disk, without a bound. Pages that a process has mapped stay
+  in memory when the kernel's caches are dropped.
 - *Memory* is the most anonymous memory (`RssAnon`) of all processes of a contender together, looked at every 20 ms; page cache is not in it. *S3 requests* and
   *bytes out of S3* are counted by the server until the reader is done; what a tool still fetches then is not in them.
 - In the first round bytes are compared with the objects, outside the time.
