@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use millrace_s3_server::faults::plan::FaultPlan;
 use millrace_workload::blocks::Access;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 use super::Outcome;
 use super::scene::Scene;

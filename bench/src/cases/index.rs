@@ -10,7 +10,7 @@ use millrace_api::index::{Assembler, DirIndex, FileEntry, Node, SourceEntry, Str
 use millrace_store::index_file::{IncomingIndex, IndexFile};
 use millrace_workload::caches;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 use super::Outcome;
 use crate::lab::Lab;

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use rand::Rng;
+use rand::RngExt;
 use rand::distr::Alphanumeric;
 
 use crate::auth::Credentials;

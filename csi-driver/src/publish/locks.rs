@@ -57,19 +57,20 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_target_is_worked_at_by_one_and_forgotten_after_the_last() {
         let locks = Locks::default();
         let (one, other) = (Path::new("/one"), Path::new("/other"));
-        let soon = || Instant::now() + Duration::from_secs(1);
-        let first = locks.lock(one, soon()).await.unwrap();
-        assert!(locks.lock(one, soon()).await.is_none());
-        drop(locks.lock(other, soon()).await.unwrap());
+        let later = Instant::now() + Duration::from_secs(60);
+        let first = locks.lock(one, later).await.unwrap();
+        assert!(locks.lock(one, Instant::now() + Duration::from_millis(20)).await.is_none());
+        drop(locks.lock(other, later).await.unwrap());
         let waiting = tokio::spawn({
             let locks = locks.clone();
-            async move { locks.lock(one, Instant::now() + Duration::from_secs(60)).await.is_some() }
+            async move { locks.lock(one, later).await.is_some() }
         });
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
         drop(first);
         assert!(waiting.await.unwrap());
         assert!(locks.locks.lock().is_empty());
