@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use millrace_api::dataset::sizes::ByteSize;
 use millrace_api::keys::Key;
 use millrace_api::placement::MAX_WORKER_NAME_BYTES;
+use millrace_api::wire::MAX_POD_UID_BYTES;
 use millrace_daemon::files::{ReadKey, read_key};
 use millrace_daemon::logging::LogArgs;
 use millrace_store::{Eviction, Medium, TierConfig};
@@ -48,6 +49,10 @@ pub struct ServeArgs {
     /// UID of the Dataset; a worker refuses a state folder of another.
     #[arg(long, env = "MILLRACE_DATASET_UID")]
     pub dataset_uid: String,
+    /// UID of the pod that this worker is, if it is one: by it mount processes of the same node find the tiers and read them
+    /// where they lie.
+    #[arg(long, env = "MILLRACE_POD_UID", value_name = "UID", default_value = "")]
+    pub pod_uid: String,
     /// Where nodes and other workers connect. Port 0 takes a free one.
     #[arg(long, env = "MILLRACE_DATA_ADDRESS", default_value = "0.0.0.0:7420")]
     pub data_address: SocketAddr,
@@ -125,6 +130,14 @@ pub enum ConfigError {
         /// The argument.
         name: String,
     },
+    /// The UID cannot be a pod's.
+    #[error(
+        "--pod-uid {uid:?}: use at most {MAX_POD_UID_BYTES} of a-z, A-Z, 0-9 and \"-\", as in a pod's metadata.uid"
+    )]
+    PodUid {
+        /// The argument.
+        uid: String,
+    },
     /// A key file is missing, or holds no key.
     #[error("read {argument}")]
     Key {
@@ -142,6 +155,8 @@ pub struct Config {
     pub name: String,
     /// UID of the Dataset.
     pub dataset_uid: String,
+    /// UID of the pod that this worker is; empty where it is none.
+    pub pod_uid: String,
     /// Data port as asked for.
     pub data_address: SocketAddr,
     /// Control port as asked for.
@@ -183,9 +198,14 @@ impl Config {
         {
             return Err(ConfigError::Name { name: args.name.clone() });
         }
+        let is_uid = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        if args.pod_uid.len() > MAX_POD_UID_BYTES || !args.pod_uid.bytes().all(is_uid) {
+            return Err(ConfigError::PodUid { uid: args.pod_uid.clone() });
+        }
         Ok(Self {
             name: args.name.clone(),
             dataset_uid: args.dataset_uid.clone(),
+            pod_uid: args.pod_uid.clone(),
             data_address: args.data_address,
             control_address: args.control_address,
             admin_address: args.admin_address,
@@ -272,15 +292,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let key = dir.path().join("key");
         std::fs::write(&key, Key::new([1; 32]).to_hex()).unwrap();
-        let parse = |name: &str, key: &Path| {
+        let parse_pod = |name: &str, key: &Path, pod: &str| {
             let key = key.to_str().unwrap();
             let args =
                 ["cache-worker", "serve", "--name", name, "--dataset-uid", "u", "--data-key-file", key];
-            let more =
-                ["--control-key-file", key, "--state-dir", "/s", "--tier", "medium=Memory,dir=/t,quota=1Gi"];
+            let tier = "medium=Memory,dir=/t,quota=1Gi";
+            let more = ["--control-key-file", key, "--state-dir", "/s", "--tier", tier, "--pod-uid", pod];
             let Command::Serve(args) = Cli::try_parse_from(args.iter().chain(&more)).unwrap().command;
             Config::from_args(&args)
         };
+        let parse = |name: &str, key: &Path| parse_pod(name, key, "");
+        let pod = "1d0c9a3e-2f0b-4c58-9f3e-1b0a4c5d6e7f";
+        assert_eq!(parse_pod("w-0", &key, pod).unwrap().pod_uid, pod);
+        assert!(matches!(parse_pod("w-0", &key, "../x"), Err(ConfigError::PodUid { .. })));
         assert_eq!(parse("w-0", &key).unwrap().memory_tier_bytes(), 1 << 30);
         assert!(matches!(parse("W 0", &key), Err(ConfigError::Name { .. })));
         let missing = parse("w", &dir.path().join("none")).unwrap_err();

@@ -154,6 +154,7 @@ impl Ports {
             limits: Limits::default(),
             counters: Arc::clone(&worker.server_counters),
             sessions: Arc::clone(&worker.sessions),
+            pod_uid: config.pod_uid.clone(),
         };
         let service = Arc::clone(&worker.reads);
         let listener = self.data;

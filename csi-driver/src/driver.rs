@@ -71,6 +71,7 @@ pub async fn drive(config: ServeConfig) -> anyhow::Result<()> {
         program: std::env::current_exe().context("find this program")?,
         folders: folders.clone(),
         node: config.node.clone(),
+        pods_dir: config.kubelet_dir.join("pods"),
         log: config.log.clone(),
     };
     let mounts = NodeMounts::new(NodeMountsConfig {

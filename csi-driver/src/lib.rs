@@ -9,6 +9,7 @@ pub mod datasets;
 pub mod driver;
 pub mod driver_metrics;
 pub mod files;
+pub mod local_workers;
 pub mod members;
 pub mod metrics;
 pub mod mount;

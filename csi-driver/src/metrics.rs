@@ -159,7 +159,8 @@ impl Snapshots {
         let Families { store_bytes, store_used, store_evictions, store_corrupt, store_not_kept, .. } =
             &self.families;
         let stats = store.stats();
-        raise(&store_bytes.with_label_values(&["read"]), stats.hit_bytes);
+        raise(&store_bytes.with_label_values(&["read"]), stats.hit_bytes - stats.borrowed_bytes);
+        raise(&store_bytes.with_label_values(&["read_from_local_worker"]), stats.borrowed_bytes);
         raise(&store_bytes.with_label_values(&["written"]), stats.written_bytes);
         raise(store_evictions, stats.evicted_blocks);
         raise(store_corrupt, stats.corrupt_chunks);
@@ -194,7 +195,7 @@ impl Families {
             )?,
             store_bytes: counters(
                 "csi_driver_node_store_bytes_total",
-                "Bytes read from and written to the node store.",
+                "Bytes read from and written to the node store, and read from tiers of workers on this node.",
                 "direction",
             )?,
             store_used: IntGaugeVec::new(

@@ -25,6 +25,7 @@ use crate::config::mount::{Config, NodeStore};
 use crate::dataset_fs::DatasetFs;
 use crate::dataset_fs::begin::{Begun, begin};
 use crate::dataset_fs::mode::{Choice, Served, Shape, choose};
+use crate::local_workers;
 use crate::members;
 use crate::metrics::{ReadCounters, Snapshots, show_mode};
 use crate::mount::attach::{DeadMount, Method, Mount, attach};
@@ -86,6 +87,11 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let quota_file = config.node_store.as_ref().and_then(|node_store| node_store.quota_file.clone());
     if let (Some(store), Some(file)) = (&store, quota_file) {
         tasks.spawn("node store's quota", quota::follow(store.clone(), file, tasks.token()));
+    }
+    let tiers = local_workers::register(&registry)?;
+    if let (Some(store), Some(pods_dir)) = (&store, config.kubelet_pods_dir.clone()) {
+        let follow = local_workers::follow(client.clone(), store.clone(), pods_dir, tiers, tasks.token());
+        tasks.spawn("workers of this node", follow);
     }
     let session = Arc::new(Mutex::new(None::<Running>));
     let snapshot = session.clone();

@@ -47,7 +47,7 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { workers: 1, worker: WorkerSetup { quota_bytes: 1 << 30, args: Vec::new() } }
+        Self { workers: 1, worker: WorkerSetup { quota_bytes: 1 << 30, tier: None, args: Vec::new() } }
     }
 }
 

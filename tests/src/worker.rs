@@ -18,6 +18,8 @@ const START: Duration = Duration::from_secs(30);
 pub struct WorkerSetup {
     /// Most bytes of its tier.
     pub quota_bytes: u64,
+    /// Where the tier lies; in its own folder where nothing is said.
+    pub tier: Option<PathBuf>,
     /// Further arguments.
     pub args: Vec<String>,
 }
@@ -82,6 +84,7 @@ impl Worker {
 /// The command of a worker.
 pub fn serve(name: &str, dir: &Path, data: &str, control: &str, setup: &WorkerSetup) -> Command {
     let mut command = command(path_of("cache-worker"));
+    let tier = setup.tier.clone().unwrap_or_else(|| dir.join("tier"));
     command
         .args(["serve", "--name", name, "--dataset-uid", "uid", "--log", "info"])
         .args(["--data-address", data, "--control-address", control, "--admin-address", "127.0.0.1:0"])
@@ -97,7 +100,7 @@ pub fn serve(name: &str, dir: &Path, data: &str, control: &str, setup: &WorkerSe
         .arg("--credentials-dir")
         .arg(dir.join("credentials"))
         .arg("--tier")
-        .arg(format!("medium=Disk,dir={},quota={}", dir.join("tier").display(), setup.quota_bytes))
+        .arg(format!("medium=Disk,dir={},quota={}", tier.display(), setup.quota_bytes))
         .args(&setup.args);
     command
 }

@@ -48,6 +48,7 @@ pub fn config(name: &str, dir: &Path, quota_bytes: u64) -> Config {
     Config {
         name: name.to_owned(),
         dataset_uid: "uid".to_owned(),
+        pod_uid: String::new(),
         data_address: any,
         control_address: any,
         admin_address: any,

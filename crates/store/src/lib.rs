@@ -15,10 +15,12 @@
 //! - Files are never mapped, so that no fault of the disk is a signal. The exception is [`index_file`], which says why.
 //! - A file that the kernel reads itself ([`Store::pin`]) was verified whole in this boot, and neither its bytes nor its name
 //!   go as long as the kernel holds it.
+//! - Files of a store that was [borrowed](Store::borrow) are read where they lie; what is wrong there is not mended, and not read.
 //!
 //! Deliberately absent: a database of what is there, a cache of decoded sidecars, and fsync.
 
 mod admit;
+mod borrowed;
 mod clock;
 mod config;
 mod evict;
@@ -30,6 +32,7 @@ mod open_files;
 mod opening;
 mod pair;
 mod placing;
+mod presence;
 mod read;
 mod recount;
 mod room;
@@ -41,16 +44,19 @@ mod stats;
 mod store;
 mod sweep;
 mod tier;
+mod tiers;
 mod usage;
 mod verify;
 mod whole;
 mod write;
 
+pub use borrowed::BorrowedFolder;
 pub use clock::Clock;
 pub use config::{Eviction, Limits, Medium, StoreConfig, TierConfig};
+pub use presence::{Hit, Presence};
 pub use scrub::Scrubbed;
 pub use seal::BootTag;
 pub use stats::{NotKept, Stats, TierUsage, Usage};
-pub use store::{Class, Hit, OpenStore, Presence, Store, Written};
+pub use store::{Class, OpenStore, Store, Written};
 pub use verify::Verification;
 pub use whole::{Pin, Whole};

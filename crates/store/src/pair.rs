@@ -23,9 +23,39 @@ pub(crate) enum Opened {
     Damaged(&'static str),
 }
 
+/// One file of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The chunks.
+    Data,
+    /// What says which of them are there.
+    Sidecar,
+}
+
+impl Part {
+    /// How the names of such files end.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Part::Data => "data",
+            Part::Sidecar => "map",
+        }
+    }
+}
+
 /// Opens a data file and its sidecar; only for reading where the file system is read-only.
 pub(crate) fn open_pair([data_path, sidecar_path]: &[PathBuf; 2], content: ContentId) -> io::Result<Opened> {
-    let Some((sidecar, is_writable)) = open_either(sidecar_path)? else { return Ok(Opened::Absent) };
+    open_pair_by(content, |part| match part {
+        Part::Data => open_either(data_path),
+        Part::Sidecar => open_either(sidecar_path),
+    })
+}
+
+/// The same, where `open` opens a file, if it is there, and says whether it can be written.
+pub(crate) fn open_pair_by(
+    content: ContentId,
+    open: impl Fn(Part) -> io::Result<Option<(File, bool)>>,
+) -> io::Result<Opened> {
+    let Some((sidecar, is_writable)) = open(Part::Sidecar)? else { return Ok(Opened::Absent) };
     let mut header = [0; HEADER_BYTES];
     match sidecar.read_exact_at(&mut header, 0) {
         Ok(()) => {}
@@ -47,7 +77,7 @@ pub(crate) fn open_pair([data_path, sidecar_path]: &[PathBuf; 2], content: Conte
     if sidecar.metadata()?.len() < layout.len() {
         return Ok(Opened::Damaged("sidecar cut short"));
     }
-    let data = open_either(data_path)?;
+    let data = open(Part::Data)?;
     // A sidecar that is still there was there when its data file was opened, since it goes first.
     if sidecar.metadata()?.nlink() == 0 {
         return Ok(Opened::Removed);

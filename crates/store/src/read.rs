@@ -9,10 +9,10 @@ use millrace_api::crc::crc32c;
 
 use crate::config::Eviction;
 use crate::open_file::OpenFile;
+use crate::presence::{Hit, Presence};
 use crate::seal::Seal;
 use crate::sidecar::{Entry, MARK_READ_THROUGH, PAGE_BYTES, Record, pages_of};
 use crate::stats::{NotKept, add};
-use crate::store::{Hit, Presence};
 use crate::tier::{Purpose, Tier};
 use crate::usage::Held;
 
@@ -134,6 +134,10 @@ impl Tier {
 
     /// Looks at a chunk while nobody changes it, and drops it if it is bad. True if it was dropped.
     pub(crate) fn drop_if_bad(&self, open: &OpenFile, span: &Span, chunk: u32) -> bool {
+        if let Some(borrowed) = &self.borrowed {
+            self.distrust(borrowed, span.file.content);
+            return true;
+        }
         match self.check(open, span, chunk) {
             Ok(Checked::Fine) => false,
             Ok(Checked::HandedOver) => {

@@ -1,7 +1,8 @@
 //! Are the files that the kernel reads itself still right?
 //!
 //! Nobody compares their bytes when they are read, so the scrub does now and then: it walks over the tier's verified files
-//! in the order of their names, and goes on where the last scrub of any process stopped. One process of a folder at a time.
+//! in the order of their names, and goes on where the last scrub of any process stopped. One process of a folder at a time, where
+//! the folder is the store's own.
 //!
 //! `<dir>/scrub` holds the id of the content that was looked at last; its flock says that somebody is at it.
 
@@ -14,7 +15,7 @@ use millrace_api::ids::ContentId;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use crate::pair::{Opened, open_pair};
+use crate::pair::Opened;
 use crate::recount::contents_of_shard;
 use crate::seal::{BootTag, Seal};
 use crate::tier::Tier;
@@ -33,10 +34,18 @@ impl Tier {
     /// Looks once at all verified files, unless another process is at it or `go_on` calls it off.
     pub(crate) fn scrub(&self, boot: BootTag, go_on: &mut dyn FnMut(u64) -> bool) -> io::Result<Scrubbed> {
         let mut done = Scrubbed::default();
-        let Some(note) = take(&self.config.dir.join("scrub"))? else { return Ok(done) };
+        let note = match self.borrowed {
+            // Nothing of ours is left in a folder that is somebody else's: each pass begins anew.
+            Some(_) => None,
+            None => match take(&self.config.dir.join("scrub"))? {
+                Some(note) => Some(note),
+                None => return Ok(done),
+            },
+        };
         let mut last = [0; 16];
         // A note that is cut short begins anew.
-        let last = note.read_exact_at(&mut last, 0).ok().map(|()| ContentId(last));
+        let read = note.as_ref().and_then(|note| note.read_exact_at(&mut last, 0).ok());
+        let last = read.map(|()| ContentId(last));
         // None is before the first. The shard of the last one comes twice: what is behind it first, the rest at the end.
         let last = last.map_or(0, |last| u128::from_be_bytes(last.0));
         let from = (last >> 120) as u8;
@@ -54,7 +63,9 @@ impl Tier {
                     Some(Verification::Verified | Verification::Incomplete | Verification::Undecided) => {}
                 }
                 done.files += 1;
-                note.write_all_at(&content.0, 0)?;
+                if let Some(note) = &note {
+                    note.write_all_at(&content.0, 0)?;
+                }
             }
             if !go_on(0) {
                 return Ok(done);
@@ -70,7 +81,7 @@ impl Tier {
         boot: BootTag,
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Option<Verification> {
-        let Ok(Opened::File(open)) = open_pair(&self.paths(content), content) else { return None };
+        let Ok(Opened::File(open)) = self.open_pair(content) else { return None };
         let file = open.layout.file;
         if open.seal().is_ok_and(|seal| seal == Seal::Open) || chunk_count(file.len) != file.slots {
             return None;

@@ -76,6 +76,10 @@ pub struct Stats {
     pub hit_chunks: u64,
     /// Bytes of those.
     pub hit_bytes: u64,
+    /// Those of them that were in borrowed folders.
+    pub borrowed_bytes: u64,
+    /// Files of borrowed folders that were handed to the kernel.
+    pub borrowed_pins: u64,
     /// Chunks that were asked for and not there.
     pub miss_chunks: u64,
     /// Chunks written.
@@ -128,6 +132,8 @@ pub struct TierUsage {
 pub(crate) struct Counters {
     pub hit_chunks: AtomicU64,
     pub hit_bytes: AtomicU64,
+    pub borrowed_bytes: AtomicU64,
+    pub borrowed_pins: AtomicU64,
     pub miss_chunks: AtomicU64,
     pub written_chunks: AtomicU64,
     pub written_bytes: AtomicU64,
@@ -154,6 +160,8 @@ impl Counters {
         Stats {
             hit_chunks: get(&self.hit_chunks),
             hit_bytes: get(&self.hit_bytes),
+            borrowed_bytes: get(&self.borrowed_bytes),
+            borrowed_pins: get(&self.borrowed_pins),
             miss_chunks: get(&self.miss_chunks),
             written_chunks: get(&self.written_chunks),
             written_bytes: get(&self.written_bytes),

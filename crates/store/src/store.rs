@@ -8,15 +8,16 @@ use std::sync::Arc;
 use millrace_api::block::{CHUNK_BYTES, Span, StoreFile};
 use millrace_api::ids::ContentId;
 
-use crate::config::{StoreConfig, TierConfig};
-use crate::opening::{OpenTier, open_usage};
+use crate::borrowed::BorrowedFolder;
+use crate::config::StoreConfig;
 use crate::placing::place;
-use crate::room::{Floors, Room};
+use crate::presence::{Hit, Presence};
 use crate::scrub::Scrubbed;
 use crate::seal::BootTag;
-use crate::stats::{Counters, NotKept, Stats, TierUsage, Usage, add};
+use crate::stats::{NotKept, Stats, TierUsage, Usage, add};
 use crate::sweep::{Sweeper, sweep_often};
-use crate::tier::{Tier, TierParts};
+use crate::tier::Tier;
+use crate::tiers::Tiers;
 use crate::verify::{Occasion, Verification};
 use crate::whole::{Pin, Whole, is_alone};
 use crate::write::Run;
@@ -69,68 +70,6 @@ pub enum Written {
     NotKept(NotKept),
 }
 
-/// Consecutive chunks that are there, ready for sendfile. The receiver checks the checksums, nobody has yet.
-///
-/// The bytes stay readable through `file` for some seconds at least, whatever is evicted; after that they may read as zeros.
-#[derive(Debug, Clone)]
-pub struct Hit {
-    /// The store file.
-    pub file: Arc<File>,
-    /// Where the first chunk begins in it.
-    pub offset: u64,
-    /// Length of all chunks together, bytes.
-    pub len: u64,
-    /// CRC32C of each chunk.
-    pub crcs: Vec<u32>,
-}
-
-/// Which slots of a range are there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Presence {
-    pub(crate) slots: Range<u32>,
-    pub(crate) bits: Vec<u64>,
-}
-
-impl Presence {
-    /// Nothing is there.
-    pub(crate) fn none(slots: Range<u32>) -> Self {
-        let words = slots.len().div_ceil(64);
-        Self { slots, bits: vec![0; words] }
-    }
-
-    pub(crate) fn insert(&mut self, slot: u32) {
-        let bit = (slot - self.slots.start) as usize;
-        self.bits[bit / 64] |= 1 << (bit % 64);
-    }
-
-    /// Whether a slot is there; false outside the range.
-    pub fn contains(&self, slot: u32) -> bool {
-        let bit = (slot.wrapping_sub(self.slots.start)) as usize;
-        self.slots.contains(&slot) && self.bits[bit / 64] >> (bit % 64) & 1 == 1
-    }
-
-    /// How many slots are there.
-    pub fn count(&self) -> u32 {
-        self.bits.iter().map(|word| word.count_ones()).sum()
-    }
-
-    /// Whether all slots of the range are there.
-    pub fn is_full(&self) -> bool {
-        self.count() as usize == self.slots.len()
-    }
-
-    /// The runs of slots that are not there, in order.
-    pub fn missing(&self) -> impl Iterator<Item = Range<u32>> + '_ {
-        let mut next = self.slots.start;
-        std::iter::from_fn(move || {
-            let start = (next..self.slots.end).find(|slot| !self.contains(*slot))?;
-            let end = (start..self.slots.end).find(|slot| self.contains(*slot)).unwrap_or(self.slots.end);
-            next = end;
-            Some(start..end)
-        })
-    }
-}
-
 /// Blocks on local disk. Clones share one store; several processes may open the same folders.
 ///
 /// All calls block on the file system and are meant for blocking threads; a hit whose pages are in memory takes microseconds.
@@ -141,9 +80,8 @@ pub struct Store {
 
 #[derive(Debug)]
 struct Inner {
-    tiers: Arc<[Tier]>,
+    tiers: Arc<Tiers>,
     boot: BootTag,
-    counters: Arc<Counters>,
     _sweeper: Option<Sweeper>,
 }
 
@@ -162,36 +100,22 @@ impl Store {
     /// # Errors
     /// See [`OpenStore`].
     pub fn open_in_boot(config: StoreConfig, boot: BootTag) -> Result<Self, OpenStore> {
-        let StoreConfig { tiers, eviction, limits, clock } = config;
-        let counters = Arc::new(Counters::default());
-        let open_files = open_files_of(limits.open_files, tiers.len());
-        let make = |config: TierConfig| {
-            let floors = if Tier::has_floors(config.medium) {
-                Floors { bytes: limits.free_space_floor_bytes, inodes: limits.free_inodes_floor }
-            } else {
-                Floors { bytes: 0, inodes: 0 }
-            };
-            let (clock, counters, room) = (clock.clone(), counters.clone(), Room::new(floors));
-            Tier::new(TierParts { config, limits, eviction, clock, counters, room, open_files })
-        };
-        let tiers: Vec<Tier> = tiers.into_iter().map(make).collect();
-        tiers.iter().try_for_each(open_tier)?;
-        let tiers: Arc<[Tier]> = tiers.into();
-        let sweeper = if tiers.is_empty() { None } else { sweep_often(&tiers) };
-        Ok(Self { inner: Arc::new(Inner { tiers, boot, counters, _sweeper: sweeper }) })
+        let tiers = Arc::new(Tiers::open(config)?);
+        let sweeper = if tiers.own().is_empty() { None } else { sweep_often(&tiers) };
+        Ok(Self { inner: Arc::new(Inner { tiers, boot, _sweeper: sweeper }) })
     }
 
     /// The longest run of present chunks from `chunks.start` on, for sendfile; `None` where the first one is not there.
     pub fn read(&self, span: &Span, chunks: Range<u32>) -> Option<Hit> {
-        let hit = self.inner.tiers.iter().find_map(|tier| tier.read(span, chunks.clone()));
+        let hit = self.inner.tiers.own().iter().find_map(|tier| tier.read(span, chunks.clone()));
         let found = hit.as_ref().map_or(0, |hit| hit.crcs.len() as u32);
-        self.count_read(span, &chunks, found);
+        self.count_read(span, &chunks, found, false);
         hit
     }
 
     /// Whether a file is open here, so that a look into it most likely does not wait for the disk.
     pub fn has_open(&self, file: &StoreFile) -> bool {
-        self.inner.tiers.iter().any(|tier| tier.open_files.peek(file.content).is_some())
+        self.inner.tiers.own().iter().any(|tier| tier.open_files.peek(file.content).is_some())
     }
 
     /// Copies the longest run of present chunks from `chunks.start` on to `buffer`, checksums compared, and returns how
@@ -201,8 +125,8 @@ impl Store {
     pub fn read_into(&self, span: &Span, chunks: Range<u32>, buffer: &mut [u8]) -> u32 {
         let read =
             |tier: &Tier| Some(tier.read_into(span, chunks.clone(), buffer)).filter(|found| *found > 0);
-        let found = self.inner.tiers.iter().find_map(read).unwrap_or(0);
-        self.count_read(span, &chunks, found);
+        let (found, is_borrowed) = self.inner.tiers.find(read).unwrap_or((0, false));
+        self.count_read(span, &chunks, found, is_borrowed);
         found
     }
 
@@ -226,10 +150,10 @@ impl Store {
     ) -> Written {
         let bytes: Vec<&[u8]> = bytes.iter().map(AsRef::as_ref).collect();
         let run = Run { span, first_chunk, bytes: &bytes, crcs, class };
-        match place(&self.inner.tiers, &run) {
+        match place(self.inner.tiers.own(), &run) {
             Ok(()) => Written::Kept,
             Err(reason) => {
-                self.inner.counters.count_not_kept(reason, bytes.len() as u64);
+                self.inner.tiers.counters.count_not_kept(reason, bytes.len() as u64);
                 Written::NotKept(reason)
             }
         }
@@ -239,13 +163,16 @@ impl Store {
     /// it is counted.
     pub fn drop_chunk(&self, span: &Span, chunk: u32) -> bool {
         // All tiers, since more than one may hold it.
-        self.inner.tiers.iter().filter(|tier| tier.drop_chunk(span, chunk)).count() > 0
+        self.inner.tiers.own().iter().filter(|tier| tier.drop_chunk(span, chunk)).count() > 0
     }
 
     /// Which of a store file's slots are there, over all tiers.
     pub fn present(&self, file: &StoreFile, slots: Range<u32>) -> Presence {
         let mut presence = Presence::none(slots);
-        self.inner.tiers.iter().for_each(|tier| tier.present(file, &mut presence));
+        self.inner.tiers.visit(|tier| {
+            tier.present(file, &mut presence);
+            !presence.is_full()
+        });
         presence
     }
 
@@ -265,10 +192,8 @@ impl Store {
             return Whole::Packed;
         }
         let boot = self.inner.boot;
-        let found = self.inner.tiers.iter().map(|tier| tier.whole(span, boot));
-        found
-            .reduce(|one, other| if one == Whole::Incomplete { other } else { one })
-            .unwrap_or(Whole::Incomplete)
+        let found = |tier: &Tier| Some(tier.whole(span, boot)).filter(|whole| *whole != Whole::Incomplete);
+        self.inner.tiers.find_for_kernel(found).map_or(Whole::Incomplete, |(whole, _)| whole)
     }
 
     /// Opens a file of the first folder, to learn what its file system can do.
@@ -276,27 +201,27 @@ impl Store {
     /// # Errors
     /// Those of open(2); not found where there is no folder.
     pub fn sample_file(&self) -> std::io::Result<File> {
-        let tier = self.inner.tiers.first().ok_or(std::io::ErrorKind::NotFound)?;
+        let tier = self.inner.tiers.own().first().ok_or(std::io::ErrorKind::NotFound)?;
         File::open(tier.config.dir.join("lock"))
     }
 
     /// Opens the whole verified file of an object for the kernel, and keeps it from eviction in all processes for as long as
     /// that is open. `None` where it is not verified in this boot, or going just now.
     pub fn pin(&self, span: &Span) -> Option<Pin> {
-        self.inner.tiers.iter().find_map(|tier| tier.pin(span, self.inner.boot))
+        let (pin, is_borrowed) = self.inner.tiers.find_for_kernel(|tier| tier.pin(span, self.inner.boot))?;
+        add(&self.inner.tiers.counters.borrowed_pins, is_borrowed.into());
+        Some(pin)
     }
 
     /// Compares all chunks of an object with their checksums, so that it can be handed out whole. `go_on` hears of each piece
     /// that was read, in bytes, and may call it off. Bad chunks are dropped and counted.
     pub fn verify(&self, span: &Span, go_on: &mut dyn FnMut(u64) -> bool) -> Verification {
         let boot = self.inner.boot;
-        for tier in self.inner.tiers.iter() {
-            match tier.verify(span, boot, Occasion::Use, go_on) {
-                Verification::Incomplete => {}
-                found => return found,
-            }
-        }
-        Verification::Incomplete
+        let verify = |tier: &Tier| match tier.verify(span, boot, Occasion::Use, go_on) {
+            Verification::Incomplete => None,
+            found => Some(found),
+        };
+        self.inner.tiers.find(verify).map_or(Verification::Incomplete, |(found, _)| found)
     }
 
     /// Compares all files once that can be handed out whole, where no other process is at it. `go_on` as in
@@ -306,31 +231,37 @@ impl Store {
     /// When a folder cannot be used for it.
     pub fn scrub(&self, go_on: &mut dyn FnMut(u64) -> bool) -> std::io::Result<Scrubbed> {
         let mut done = Scrubbed::default();
-        for tier in self.inner.tiers.iter() {
-            let Scrubbed { files, bad_files } = tier.scrub(self.inner.boot, go_on)?;
-            done.files += files;
-            done.bad_files += bad_files;
+        let scrub = |tier: &Tier| match tier.scrub(self.inner.boot, go_on) {
+            Ok(Scrubbed { files, bad_files }) => {
+                done.files += files;
+                done.bad_files += bad_files;
+                None
+            }
+            Err(error) => Some(error),
+        };
+        match self.inner.tiers.find(scrub) {
+            Some((error, _)) => Err(error),
+            None => Ok(done),
         }
-        Ok(done)
     }
 
     /// Marks content that no version in use needs: it goes first when room is needed, and is kept until then. Reading or
     /// writing it again takes the mark away.
     pub fn mark_unused(&self, contents: impl IntoIterator<Item = ContentId>) {
         let contents: Vec<ContentId> = contents.into_iter().collect();
-        self.inner.tiers.iter().for_each(|tier| tier.mark_unused(contents.iter().copied()));
+        self.inner.tiers.own().iter().for_each(|tier| tier.mark_unused(contents.iter().copied()));
     }
 
     /// Marks all content unused that is not `live`. Only for a store with one user, who knows all versions.
     pub fn retain(&self, live: impl Fn(ContentId) -> bool) {
-        self.inner.tiers.iter().for_each(|tier| tier.mark_unused_where(|content| !live(content)));
+        self.inner.tiers.own().iter().for_each(|tier| tier.mark_unused_where(|content| !live(content)));
     }
 
     /// Lets the first tier allocate so much from now on, and evicts what it holds beyond that, also where nothing is evicted
     /// otherwise; `true` where that is another amount than before. For this process only: the others of the folder have
     /// their own. Blocks for as long as the evictions take.
     pub fn set_quota(&self, quota_bytes: u64) -> bool {
-        let Some(tier) = self.inner.tiers.first() else { return false };
+        let Some(tier) = self.inner.tiers.own().first() else { return false };
         let is_new = tier.set_quota(quota_bytes) != quota_bytes;
         if is_new {
             tier.shrink_to_quota();
@@ -349,56 +280,32 @@ impl Store {
                 quota_bytes: tier.quota_bytes(),
             }
         };
-        Usage { tiers: self.inner.tiers.iter().map(usage).collect() }
+        Usage { tiers: self.inner.tiers.own().iter().map(usage).collect() }
     }
 
     /// What this process has done since it opened the store.
     pub fn stats(&self) -> Stats {
-        self.inner.counters.snapshot()
+        self.inner.tiers.counters.snapshot()
     }
 
-    fn count_read(&self, span: &Span, chunks: &Range<u32>, found: u32) {
+    /// Reads the files of exactly these stores of others from now on, where they lie, besides those of its own; says how many
+    /// are there. Nothing is written into them but what says that their files are in use.
+    pub fn borrow(&self, folders: &[BorrowedFolder]) -> usize {
+        self.inner.tiers.borrow(folders)
+    }
+
+    /// Hands no more borrowed files to the kernel, which does not take them: its file system may be of another kind.
+    pub fn keep_borrowed_from_kernel(&self) {
+        self.inner.tiers.keep_borrowed_from_kernel();
+    }
+
+    fn count_read(&self, span: &Span, chunks: &Range<u32>, found: u32, is_borrowed: bool) {
         let asked = chunks.end.min(span.chunks().end).saturating_sub(chunks.start);
         let start = u64::from(chunks.start) * CHUNK_BYTES;
         let bytes = (u64::from(found) * CHUNK_BYTES).min(span.size.saturating_sub(start));
-        add(&self.inner.counters.hit_chunks, u64::from(found));
-        add(&self.inner.counters.hit_bytes, bytes);
-        add(&self.inner.counters.miss_chunks, u64::from(asked.saturating_sub(found)));
+        add(&self.inner.tiers.counters.hit_chunks, u64::from(found));
+        add(&self.inner.tiers.counters.hit_bytes, bytes);
+        add(&self.inner.tiers.counters.borrowed_bytes, if is_borrowed { bytes } else { 0 });
+        add(&self.inner.tiers.counters.miss_chunks, u64::from(asked.saturating_sub(found)));
     }
-}
-
-/// Opens a tier, or leaves it for later where its file system is full, read-only or failing.
-fn open_tier(tier: &Tier) -> Result<(), OpenStore> {
-    let dir = tier.config.dir.clone();
-    match open_usage(tier) {
-        Ok(usage) => {
-            *tier.usage.lock() = Some(usage);
-            tier.shrink_to_quota();
-        }
-        Err(OpenTier::Io(source)) if NotKept::of_io(&source) != NotKept::Io || is_fault(&source) => {
-            tier.fault(&source);
-        }
-        Err(OpenTier::Io(source)) => return Err(OpenStore::Folder { dir, source }),
-        Err(OpenTier::Version(version)) => return Err(OpenStore::InUseByOtherVersion { dir, version }),
-        Err(OpenTier::Locked) => return Err(OpenStore::Locked { dir }),
-    }
-    Ok(())
-}
-
-fn is_fault(error: &std::io::Error) -> bool {
-    error.raw_os_error() == Some(libc::EIO)
-}
-
-/// How many store files each tier may hold open: what is asked for, but of all descriptors a quarter at most.
-fn open_files_of(asked: usize, tiers: usize) -> usize {
-    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let most = descriptors.map_or(usize::MAX, |count| usize::try_from(count / 8).unwrap_or(usize::MAX));
-    if asked > most {
-        tracing::warn!(
-            asked,
-            most,
-            "fewer store files are held open: raise the limit of open files (ulimit -n)"
-        );
-    }
-    asked.min(most) / tiers.max(1)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::sidecar::MARK_UNUSED;
 use crate::tier::Tier;
+use crate::tiers::Tiers;
 
 /// How long bytes of a file that another process removed stay allocated because this one holds it open.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -29,13 +30,16 @@ impl Drop for Sweeper {
 }
 
 /// Starts the thread that closes files which were removed by others. `None`, logged, where the system has no thread left.
-pub(crate) fn sweep_often(tiers: &Arc<[Tier]>) -> Option<Sweeper> {
+pub(crate) fn sweep_often(tiers: &Arc<Tiers>) -> Option<Sweeper> {
     let (alive, gone) = sync_channel::<()>(0);
-    let tiers: Weak<[Tier]> = Arc::downgrade(tiers);
+    let tiers: Weak<Tiers> = Arc::downgrade(tiers);
     let run = move || {
         while gone.recv_timeout(SWEEP_EVERY) == Err(RecvTimeoutError::Timeout) {
             let Some(tiers) = tiers.upgrade() else { return };
-            tiers.iter().for_each(Tier::sweep);
+            tiers.visit(|tier| {
+                tier.sweep();
+                true
+            });
         }
     };
     match std::thread::Builder::new().name("store-sweep".to_owned()).spawn(run) {

@@ -19,13 +19,14 @@ use millrace_api::ids::ContentId;
 use parking_lot::Mutex;
 
 use crate::admit::{Ask, Bounds, admit};
+use crate::borrowed::Borrowed;
 use crate::clock::Clock;
 use crate::config::{Eviction, Limits, Medium, TierConfig};
 use crate::evict::Victims;
 use crate::open_file::{LockedFile, OpenFile};
 use crate::open_files::OpenFiles;
 use crate::opening::{OpenTier, open_usage, read_usage};
-use crate::pair::{Opened, create_pair, open_pair, unlink_pair};
+use crate::pair::{Opened, Part, create_pair, open_pair, unlink_pair};
 use crate::room::Room;
 use crate::sidecar::{Layout, MARK_UNUSED, PAGE_BYTES, stamp_of};
 use crate::stats::{Counters, NotKept, add};
@@ -65,6 +66,8 @@ pub(crate) struct Tier {
     /// Held with a shared lock as long as the tier is open; none where the file system is read-only.
     pub lifetime: Mutex<Option<File>>,
     pub usage: Mutex<Option<UsageFile>>,
+    /// Where it is somebody else's: then nothing is kept in it, and nothing mended.
+    pub borrowed: Option<Borrowed>,
     pause_until_millis: AtomicU64,
     pause_reason: AtomicU8,
 }
@@ -79,12 +82,13 @@ pub(crate) struct TierParts {
     pub counters: Arc<Counters>,
     pub room: Room,
     pub open_files: usize,
+    pub borrowed: Option<Borrowed>,
 }
 
 impl Tier {
     /// A tier whose folder is not opened yet.
     pub fn new(parts: TierParts) -> Self {
-        let TierParts { config, limits, eviction, clock, counters, room, open_files } = parts;
+        let TierParts { config, limits, eviction, clock, counters, room, open_files, borrowed } = parts;
         Self {
             quota_bytes: AtomicU64::new(config.quota_bytes),
             config,
@@ -97,6 +101,7 @@ impl Tier {
             victims: Mutex::default(),
             lifetime: Mutex::new(None),
             usage: Mutex::new(None),
+            borrowed,
             pause_until_millis: AtomicU64::new(0),
             pause_reason: AtomicU8::new(0),
         }
@@ -147,6 +152,9 @@ impl Tier {
 
     /// Opens the store file of a content, whatever its length, if the tier has it.
     pub fn open_content(&self, content: ContentId, purpose: Purpose) -> Option<Arc<OpenFile>> {
+        if self.borrowed.as_ref().is_some_and(|borrowed| !borrowed.trusts(content)) {
+            return None;
+        }
         if purpose == Purpose::Look {
             // Not kept open: who looks at all files would otherwise push out those in use.
             return self.open_files.peek(content).or_else(|| self.open_by_name(content));
@@ -169,10 +177,29 @@ impl Tier {
         }
     }
 
+    /// Opens a data file and its sidecar by their names.
+    pub fn open_pair(&self, content: ContentId) -> io::Result<Opened> {
+        match &self.borrowed {
+            Some(borrowed) => borrowed.open_pair(content),
+            None => open_pair(&self.paths(content), content),
+        }
+    }
+
+    /// Opens a data file once more, for reading.
+    pub fn open_data(&self, content: ContentId) -> io::Result<File> {
+        match &self.borrowed {
+            Some(borrowed) => {
+                let data = borrowed.open_part(content, Part::Data)?;
+                data.map(|(file, _)| file).ok_or_else(|| io::ErrorKind::NotFound.into())
+            }
+            None => File::open(&self.paths(content)[0]),
+        }
+    }
+
     fn open_by_name(&self, content: ContentId) -> Option<Arc<OpenFile>> {
         // A file that is removed while it is being opened is looked for again; twice in a row is damage.
         for _ in 0..3 {
-            match open_pair(&self.paths(content), content) {
+            match self.open_pair(content) {
                 Ok(Opened::File(open)) => return Some(Arc::new(open)),
                 Ok(Opened::Absent) => return None,
                 Ok(Opened::Removed) => {}
@@ -241,6 +268,9 @@ impl Tier {
 
     /// Removes a file that is damaged, and counts it.
     pub fn discard(&self, open: &OpenFile) {
+        if let Some(borrowed) = &self.borrowed {
+            return self.distrust(borrowed, open.layout.file.content);
+        }
         tracing::warn!(content = %open.layout.file.content, dir = ?self.config.dir, "store file dropped");
         add(&self.counters.damaged_files, 1);
         self.open_files.remove(open.layout.file.content);
@@ -249,8 +279,18 @@ impl Tier {
         }
     }
 
+    /// Leaves a file to its owner that does not fit.
+    pub fn distrust(&self, borrowed: &Borrowed, content: ContentId) {
+        tracing::warn!(%content, dir = ?self.config.dir, "a worker's store file does not fit; it is read through the data port");
+        borrowed.distrust(content);
+        self.open_files.remove(content);
+    }
+
     /// Removes the files of a content without trusting its sidecar.
     fn remove_by_name(&self, content: ContentId) {
+        if let Some(borrowed) = &self.borrowed {
+            return self.distrust(borrowed, content);
+        }
         let paths = self.paths(content);
         let removed = self.update(|held| {
             let size = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.blocks() * 512);

@@ -5,7 +5,7 @@
 //! has use for it, also when this process dies; who evicts takes the exclusive lock first, so that no process of the
 //! node evicts what the kernel holds.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -48,6 +48,8 @@ pub struct Pin {
     pub file: File,
     /// As in [`Whole::Verified`].
     pub tag: u64,
+    /// Whether it is a file of a borrowed folder.
+    pub is_borrowed: bool,
 }
 
 /// Whether an object fills its store file.
@@ -90,9 +92,8 @@ impl Tier {
     }
 
     fn pin_open(&self, open: &Arc<OpenFile>, boot: BootTag) -> io::Result<Option<Pin>> {
-        let [path, _] = self.paths(open.layout.file.content);
         // An open file of its own, since its lock goes to the kernel with it.
-        let file = OpenOptions::new().read(true).open(path)?;
+        let file = self.open_data(open.layout.file.content)?;
         if !lock_shared(&file)? {
             return Ok(None);
         }
@@ -110,7 +111,11 @@ impl Tier {
             return Ok(None);
         }
         // Last: a process of an earlier version gives blocks back without a look at the seal.
-        Ok((is_filled(open)? && open.is_linked()).then_some(Pin { file, tag }))
+        Ok((is_filled(open)? && open.is_linked()).then_some(Pin {
+            file,
+            tag,
+            is_borrowed: self.borrowed.is_some(),
+        }))
     }
 
     /// The store file of an object that fills it, if it has its name.

@@ -12,10 +12,11 @@ use millrace_api::block::{ChunkPlace, Span};
 use crate::admit::Ask;
 use crate::evict::{Wanted, Yield};
 use crate::open_file::{LEASE_STAMPS, LockedFile, OpenFile};
+use crate::presence::Presence;
 use crate::seal::Seal;
 use crate::sidecar::{Entry, Layout, MARK_READ_THROUGH, PAGE_BYTES, Record, pages_of};
 use crate::stats::{NotKept, add};
-use crate::store::{Class, Presence};
+use crate::store::Class;
 use crate::tier::{Purpose, Tier};
 use crate::usage::Held;
 

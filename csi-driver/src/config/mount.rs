@@ -68,6 +68,10 @@ pub struct MountArgs {
     /// it is there, and again whenever it changes.
     #[arg(long, value_name = "FILE", requires = "node_store")]
     pub node_store_quota_file: Option<PathBuf>,
+    /// Kubelet's folder of pods, in which the tiers of workers on this node are found: they are read where they lie, without a
+    /// copy in the node store.
+    #[arg(long, env = "MILLRACE_KUBELET_PODS_DIR", value_name = "DIR", requires = "node_store")]
+    pub kubelet_pods_dir: Option<PathBuf>,
     /// Owner of all files.
     #[arg(long, default_value_t = 0)]
     pub uid: u32,
@@ -192,6 +196,8 @@ pub struct Config {
     pub index_dir: PathBuf,
     /// Folder for what was read; `None` where it is switched off.
     pub node_store: Option<NodeStore>,
+    /// Kubelet's folder of pods.
+    pub kubelet_pods_dir: Option<PathBuf>,
     /// Owner and permissions of everything.
     pub ownership: Ownership,
     /// How fast and how often the node store is scrubbed.
@@ -238,6 +244,7 @@ impl Config {
             data_key: read_key(&args.data_key_file).map_err(|source| ConfigError::Key { source })?,
             index_dir: args.index_dir.clone(),
             node_store: node_store.map(|dir| NodeStore { dir, quota_bytes, quota_file }),
+            kubelet_pods_dir: args.kubelet_pods_dir.clone(),
             ownership: Ownership {
                 uid: args.uid,
                 gid: args.gid,

@@ -219,7 +219,12 @@ impl PassThrough {
     fn pass(&self, open: &Open, tag: u64) -> Step {
         let Open { unique, node, located, .. } = *open;
         let span = located.span();
-        let pin = || self.parts.store.pin(span).filter(|pin| pin.tag == tag).map(|pin| pin.file);
+        let mut is_borrowed = false;
+        let pin = || {
+            let pin = self.parts.store.pin(span).filter(|pin| pin.tag == tag)?;
+            is_borrowed = pin.is_borrowed;
+            Some(pin.file)
+        };
         match self.parts.table.open_passthrough(unique, node, (tag, span.size), pin) {
             Ok(opened) => {
                 self.told.lock().remove(&told(open.pid, node));
@@ -230,7 +235,12 @@ impl PassThrough {
             Err(NotOpened::Held(_)) => self.other_node(open, Whole::Verified { tag }, How::Held),
             Err(NotOpened::NoFile) => self.cached(open, How::Incomplete),
             Err(NotOpened::Refused(errno)) => {
-                self.refused(errno);
+                if is_borrowed {
+                    tracing::info!(error = %errno, "kernel takes no files of workers on this node; they are read through us");
+                    self.parts.store.keep_borrowed_from_kernel();
+                } else {
+                    self.refused(errno);
+                }
                 self.cached(open, How::Refused)
             }
             Err(NotOpened::Full) => Step::Error(Errno::NFILE),

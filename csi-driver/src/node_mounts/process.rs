@@ -38,6 +38,8 @@ pub struct Launch {
     pub folders: Folders,
     /// This node.
     pub node: String,
+    /// Kubelet's folder of pods.
+    pub pods_dir: PathBuf,
     /// How to log.
     pub log: LogArgs,
 }
@@ -73,6 +75,7 @@ impl Launch {
             ("--node-store", path(cache.join("store"))),
             ("--node-store-quota", quota_bytes.to_string().into()),
             ("--node-store-quota-file", path(cache.join(GRANT_FILE))),
+            ("--kubelet-pods-dir", path(self.pods_dir.clone())),
             ("--uid", ownership.uid.to_string().into()),
             ("--gid", ownership.gid.to_string().into()),
             ("--file-mode", format!("{:04o}", ownership.file_mode).into()),

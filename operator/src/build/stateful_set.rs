@@ -202,6 +202,11 @@ fn environment(owner: &Owner, identity: Option<&WebIdentity>) -> Vec<Value> {
             "name": "MILLRACE_WORKER_NAME",
             "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
         }),
+        // By which mount processes of the node find its tiers.
+        json!({
+            "name": "MILLRACE_POD_UID",
+            "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.uid"}},
+        }),
         // Credentials of the machine are nobody's here.
         json!({"name": "AWS_EC2_METADATA_DISABLED", "value": "true"}),
     ];

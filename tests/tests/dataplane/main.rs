@@ -4,6 +4,7 @@
 
 mod disks;
 mod keys;
+mod local_worker;
 mod model;
 mod moving;
 mod once;

@@ -187,7 +187,7 @@ fn run(name: &str, cluster: &mut Cluster, mut first: Model, setup: &MountSetup) 
 }
 
 fn cluster(model: &Model) -> Cluster {
-    let worker = WorkerSetup { quota_bytes: QUOTA, args: Vec::new() };
+    let worker = WorkerSetup { quota_bytes: QUOTA, tier: None, args: Vec::new() };
     Cluster::start(model.objects(), &Setup { workers: 1, worker })
 }
 

@@ -30,6 +30,17 @@ pub enum Tlv {
     Epoch = 2,
 }
 
+/// Longest UID of a pod, bytes: those of Kubernetes have 36.
+pub const MAX_POD_UID_BYTES: usize = 64;
+
+/// Tags of the TLVs in a hello ok.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+enum OkTlv {
+    /// UID of the server's pod.
+    PodUid = 1,
+}
+
 /// What the server says first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerHello {
@@ -69,6 +80,9 @@ pub struct HelloOk {
     pub proof: [u8; KEY_BYTES],
     /// The membership epoch that the server has; 0 where none.
     pub epoch: u64,
+    /// UID of the server's pod, by which its node finds the pod's volumes; empty where it is none. At most
+    /// [`MAX_POD_UID_BYTES`].
+    pub pod_uid: String,
 }
 
 /// The server does not accept, and closes the connection.
@@ -170,20 +184,35 @@ impl HelloOk {
             out.extend_from_slice(&self.features.to_le_bytes());
             out.extend_from_slice(&self.proof);
             out.extend_from_slice(&self.epoch.to_le_bytes());
+            if !self.pod_uid.is_empty() {
+                out.extend_from_slice(&(OkTlv::PodUid as u16).to_le_bytes());
+                put_text(out, &self.pod_uid, MAX_POD_UID_BYTES);
+            }
         });
     }
 
-    /// Reads a body; what follows the known fields is ignored.
+    /// Reads a body; unknown TLVs are skipped.
     ///
     /// # Errors
-    /// [`DecodeFrame::Short`] where a field is cut.
+    /// Where a field is cut, too long or not text.
     pub fn decode(header: &FrameHeader, body: &[u8]) -> Result<Self, DecodeFrame> {
         let mut reader = Reader::new(kind::HELLO_OK, header.check(body)?);
-        Ok(Self {
+        let mut ok = Self {
             features: reader.u64("features")?,
             proof: reader.array("proof")?,
             epoch: reader.u64("epoch")?,
-        })
+            pod_uid: String::new(),
+        };
+        while !reader.is_empty() {
+            let tag = reader.u16("tag")?;
+            if tag == OkTlv::PodUid as u16 {
+                ok.pod_uid = reader.text(MAX_POD_UID_BYTES, "pod uid")?.to_owned();
+                continue;
+            }
+            let len = reader.u16("tlv length")?;
+            reader.take(len.into(), "tlv")?;
+        }
+        Ok(ok)
     }
 }
 

@@ -107,7 +107,8 @@ fn all_frames() -> Vec<Vec<u8>> {
     let mut frames = vec![
         frame(|out| server_hello().encode(out)),
         frame(|out| client_hello().encode(out)),
-        frame(|out| HelloOk { features: 4, proof: [0xDD; KEY_BYTES], epoch: 9 }.encode(out)),
+        frame(|out| hello_ok("").encode(out)),
+        frame(|out| hello_ok("6e9f").encode(out)),
         frame(|out| Refused { code: ErrorCode::WrongKey, message: "no".into() }.encode(out)),
         frame(|out| head.encode(5, true, &crcs, out)),
         frame(|out| part.encode(5, out)),
@@ -115,6 +116,10 @@ fn all_frames() -> Vec<Vec<u8>> {
     frames.extend(all_requests().iter().map(|request| frame(|out| request.encode(5, out))));
     frames.extend(all_answers().iter().map(|answer| frame(|out| answer.encode(5, out))));
     frames
+}
+
+fn hello_ok(pod_uid: &str) -> HelloOk {
+    HelloOk { features: 4, proof: [0xDD; KEY_BYTES], epoch: 9, pod_uid: pod_uid.to_owned() }
 }
 
 /// Gives what stands before the payload of a mutated frame a CRC that fits, so that its fields are looked at.

@@ -45,6 +45,8 @@ struct State {
     connections: Vec<Option<Arc<Connection>>>,
     /// What was last wrong; none before the first attempt has ended.
     trouble: Option<String>,
+    /// UID of the worker's pod, as it said last; empty where it has not, or is none.
+    pod_uid: String,
 }
 
 /// Whether a worker can be asked now.
@@ -61,7 +63,7 @@ pub(super) enum Pick {
 impl Link {
     pub(super) fn new(worker: Worker, connections: usize) -> Self {
         let name = worker.name.as_str().into();
-        let state = State { connections: vec![None; connections.max(1)], trouble: None };
+        let state = State { connections: vec![None; connections.max(1)], ..State::default() };
         let (is_started, retired) = (AtomicBool::new(false), CancellationToken::new());
         Self { worker, name, state: Mutex::new(state), is_started, retired }
     }
@@ -105,6 +107,12 @@ impl Link {
         let mut up = state.connections.iter().flatten().peekable();
         let has_failed = state.trouble.is_some() || up.peek().is_some();
         Some(has_failed && up.all(|connection| connection.is_silent()))
+    }
+
+    /// UID of the worker's pod, if it has said so and is one.
+    pub(super) fn pod_uid(&self) -> Option<String> {
+        let state = self.state.lock();
+        (!state.pod_uid.is_empty()).then(|| state.pod_uid.clone())
     }
 
     /// Takes all connections for silent, if `connection` is one of them.
@@ -191,7 +199,8 @@ async fn attempt(link: &Arc<Link>, client: &Weak<Inner>) -> Option<Result<Opened
         connected = connect => connected.unwrap_or(Err(Greet::Silent)),
         () = link.retired.cancelled() => return None,
     };
-    Some(connected.map(|(stream, _)| {
+    Some(connected.map(|(stream, ok)| {
+        link.state.lock().pod_uid = ok.pod_uid;
         let (connection, receiver) = (Arc::new(Connection::new(stream)), Receiver::new(buffers));
         Opened { connection, receiver, timing, announced }
     }))

@@ -187,6 +187,16 @@ impl Client {
         self.inner.roster().start_all(&self.inner);
     }
 
+    /// UIDs of the workers' pods, of those that were connected to and are pods.
+    pub fn worker_pods(&self) -> Vec<String> {
+        self.inner.roster().links.iter().filter_map(|link| link.pod_uid()).collect()
+    }
+
+    /// Ticks when connections to workers came or went.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.inner.changes.subscribe()
+    }
+
     /// How the dataset is to be mounted, from whichever worker answers first.
     ///
     /// # Errors

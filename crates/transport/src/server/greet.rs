@@ -30,6 +30,7 @@ pub(super) async fn greet(
     key: &Key,
     versions: RangeInclusive<u16>,
     epoch: u64,
+    pod_uid: &str,
 ) -> Result<ClientHello, Greet> {
     let nonce: [u8; KEY_BYTES] = rand::random();
     let mut out = Vec::with_capacity(256);
@@ -59,7 +60,7 @@ pub(super) async fn greet(
     }
     out.clear();
     let proof = key.prove(Side::Server, &nonce, &hello.nonce);
-    HelloOk { features: 0, proof, epoch }.encode(&mut out);
+    HelloOk { features: 0, proof, epoch, pod_uid: pod_uid.to_owned() }.encode(&mut out);
     stream.write_all(&out).await.map_err(Greet::Io)?;
     Ok(hello)
 }

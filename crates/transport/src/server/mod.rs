@@ -44,6 +44,8 @@ pub struct ServerConfig {
     pub counters: Arc<ServerCounters>,
     /// Where it notes who mounts the dataset.
     pub sessions: Arc<Sessions>,
+    /// UID of the pod that serves, told to whoever holds the key; empty where it is none.
+    pub pod_uid: String,
 }
 
 /// Bounds and deadlines of a server. The defaults are meant to be used.
@@ -92,6 +94,7 @@ struct Shared<B: Blocks> {
     limits: Limits,
     counters: Arc<ServerCounters>,
     sessions: Arc<Sessions>,
+    pod_uid: String,
     service: Arc<B>,
     shutdown: CancellationToken,
     requests: Arc<Semaphore>,
@@ -130,12 +133,13 @@ pub async fn serve<B: Blocks>(
     service: Arc<B>,
     shutdown: CancellationToken,
 ) {
-    let ServerConfig { key, limits, counters, sessions } = config;
+    let ServerConfig { key, limits, counters, sessions, pod_uid } = config;
     let requests = Arc::new(Semaphore::new(limits.requests));
     let memory = Arc::new(Semaphore::new((limits.queued_bytes / MEMORY_UNIT_BYTES).max(1)));
     let places = Arc::new(Semaphore::new(limits.connections));
     let grace = limits.grace;
-    let shared = Arc::new(Shared { key, limits, counters, sessions, service, shutdown, requests, memory });
+    let shared =
+        Arc::new(Shared { key, limits, counters, sessions, pod_uid, service, shutdown, requests, memory });
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -185,7 +189,7 @@ async fn attend<B: Blocks>(shared: Arc<Shared<B>>, mut stream: TcpStream) {
     }
     let address = stream.peer_addr().map(|address| address.to_string()).unwrap_or_default();
     let epoch = shared.service.membership().epoch;
-    let hello = greet::greet(&mut stream, &shared.key, VERSIONS, epoch);
+    let hello = greet::greet(&mut stream, &shared.key, VERSIONS, epoch, &shared.pod_uid);
     let hello = tokio::select! {
         hello = timeout(shared.limits.hello, hello) => hello,
         () = shared.shutdown.cancelled() => return,

@@ -249,8 +249,13 @@ impl Port {
         let address = listener.local_addr().unwrap();
         let (counters, shutdown) = (Arc::<ServerCounters>::default(), CancellationToken::new());
         let sessions = Arc::<Sessions>::default();
-        let config =
-            ServerConfig { key, limits, counters: Arc::clone(&counters), sessions: Arc::clone(&sessions) };
+        let config = ServerConfig {
+            key,
+            limits,
+            counters: Arc::clone(&counters),
+            sessions: Arc::clone(&sessions),
+            pod_uid: "6e9f-0".to_owned(),
+        };
         let task = tokio::spawn(serve(listener, config, Arc::clone(&blocks), shutdown.clone()));
         Self { address, blocks, counters, sessions, shutdown, task }
     }

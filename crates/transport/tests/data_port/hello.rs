@@ -72,7 +72,7 @@ async fn a_server_with_another_key_is_not_believed() {
                 stream.write_all(&out).await.unwrap();
                 receive(&mut stream).await.unwrap();
                 out.clear();
-                HelloOk { features: 0, proof: [0; 32], epoch: 99 }.encode(&mut out);
+                HelloOk { features: 0, proof: [0; 32], epoch: 99, pod_uid: String::new() }.encode(&mut out);
                 stream.write_all(&out).await.unwrap();
                 let _ = receive(&mut stream).await;
             });
@@ -82,6 +82,18 @@ async fn a_server_with_another_key_is_not_believed() {
     let deadline = Instant::now() + Duration::from_millis(500);
     let error = read_until(&client, want(1, 10, 0..1), deadline).await.unwrap_err();
     assert!(error.to_string().contains("does not hold this dataset's data key"), "{error}");
+}
+
+#[tokio::test]
+async fn a_worker_tells_whoever_holds_the_key_which_pod_it_is() {
+    let port = Port::start().await;
+    let client = client(membership(1, &[port.address]));
+    assert_eq!(client.worker_pods(), [""; 0], "nobody was asked yet");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    assert!(read_until(&client, want(1, 10, 0..1), deadline).await.is_err(), "it has no such file");
+    assert_eq!(client.worker_pods(), ["6e9f-0"]);
+    client.set_membership(membership(2, &[]));
+    assert_eq!(client.worker_pods(), [""; 0], "it has left");
 }
 
 #[tokio::test]

@@ -13,7 +13,15 @@ const CONTENTS: Contents = Contents { objects: 8, bytes: 1 << 20 };
 
 const NODE: &str = "node2";
 
-const KEPT: &str = "warmUp: {when: Never}\nmount: {nodeCache: {quota: 1Gi}}";
+/// Workers elsewhere: of what they have on the node itself it would keep no copy.
+const KEPT: &str = "warmUp: {when: Never}
+mount: {nodeCache: {quota: 1Gi}}
+workers: {template: {nodeSelector: {kubernetes.io/hostname: node1}}}";
+
+/// A worker on the node.
+const BESIDE: &str = "warmUp: {when: Never}
+mount: {nodeCache: {quota: 1Gi}}
+workers: {template: {nodeSelector: {kubernetes.io/hostname: node2}}}";
 
 /// For the mount process to end some time after its last pod, and the driver to ask which Datasets live.
 const WIPE: Duration = Duration::from_secs(120);
@@ -73,6 +81,24 @@ impl Drop for NoDriver<'_> {
         let done = self.0.kubectl().args(rollout).status().is_ok_and(|status| status.success());
         assert!(done || std::thread::panicking(), "the driver does not come back");
     }
+}
+
+#[test]
+fn what_a_worker_has_on_the_node_is_read_there_without_a_copy() {
+    let Some(cluster) = Cluster::shared("what_a_worker_has_on_the_node_is_read_there_without_a_copy") else {
+        return;
+    };
+    let space = Namespace::new(&cluster);
+    let bucket = Bucket::start(&space, CONTENTS);
+    space.ready_dataset("data", &bucket, BESIDE);
+    // The first one, on another node, has the worker fetch everything.
+    for (pod, node) in [("elsewhere", "node3"), ("beside", NODE)] {
+        space.pod_of_a_controller(pod, AT_DATA, Some(node), &format!("sleep 1; {SUM_ALL}"));
+        check_sums(&space.output(pod, RUN), &CONTENTS);
+    }
+    let uid = space.get(DATASET, "data").unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
+    let bytes = kept_bytes(&cluster, &uid).expect("the node has a folder for it");
+    assert!(bytes < CONTENTS.total_bytes() / 4, "{bytes} bytes were copied on {NODE}");
 }
 
 #[test]

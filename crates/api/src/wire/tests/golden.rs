@@ -26,8 +26,15 @@ fn golden_hellos() {
         )
     );
     assert_eq!(
-        pinned(frame(|out| HelloOk { features: 4, proof: [0xDD; KEY_BYTES], epoch: 9 }.encode(out))),
+        pinned(frame(|out| hello_ok("").encode(out))),
         format!("340000000300000000000000000000000400000000000000{}0900000000000000", "dd".repeat(32))
+    );
+    assert_eq!(
+        pinned(frame(|out| hello_ok("6e9f").encode(out))),
+        format!(
+            "3c0000000300000000000000000000000400000000000000{}09000000000000000100040036653966",
+            "dd".repeat(32)
+        )
     );
     assert_eq!(
         pinned(frame(|out| Refused { code: ErrorCode::WrongKey, message: "no".into() }.encode(out))),
