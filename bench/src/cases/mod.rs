@@ -9,6 +9,7 @@ mod epoch_others;
 mod half_cache;
 mod index;
 mod listing;
+mod local_worker;
 mod memory;
 mod metadata;
 mod mixed;
@@ -109,6 +110,11 @@ pub const CASES: &[Case] = &[
         name: "first-byte-remote",
         about: "the same from another network namespace, above a TCP round trip over the same link",
         run: warm::first_byte_remote,
+    },
+    Case {
+        name: "local-worker",
+        about: "4 GiB that a worker on this disk has, read where they lie, against the worker's data port",
+        run: local_worker::run,
     },
     Case {
         name: "small-warm",

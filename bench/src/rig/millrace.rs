@@ -295,10 +295,12 @@ fn worker_command(setup: &Setup<'_>, ip: Ipv4Addr, name: &str, dir: &Path, tiers
         Medium::Disk => "Disk",
         Medium::Memory => "Memory",
     };
-    let tier = format!("medium={medium},dir={},quota={}", tiers.join(name).display(), setup.quota_bytes);
+    // As kubelet has it: the worker is the pod of its name.
+    let tier = tiers.join(name).join("volumes/kubernetes.io~empty-dir/tier-0");
+    let tier = format!("medium={medium},dir={},quota={}", tier.display(), setup.quota_bytes);
     let file = |name: &str| -> PathBuf { dir.join(name) };
     command
-        .args(["serve", "--name", name, "--dataset-uid", "bench", "--log", &log_filter()])
+        .args(["serve", "--name", name, "--pod-uid", name, "--dataset-uid", "bench", "--log", &log_filter()])
         .args(["--data-address", &format!("{ip}:0")])
         .args(["--control-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0"])
         .arg("--addresses-file")

@@ -12,7 +12,7 @@ use millrace_workload::clock::Monotonic;
 use millrace_workload::run::Plan;
 use millrace_workload::tree::Listed;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 use super::{Group, Mount, Samples, Turn};
 use crate::cases::native::write_natively;
