@@ -17,6 +17,9 @@ use crate::files::LOOK_EVERY;
 /// Where a pod's folders of that kind are, below its own.
 const VOLUMES: &str = "volumes/kubernetes.io~empty-dir";
 
+/// The store's folder in a tier's volume, as workers of a cluster are told by `--tier`; beside it may be the worker's state.
+const STORE: &str = "blocks";
+
 /// Time between two looks where connections come and go.
 const REST: Duration = Duration::from_millis(20);
 
@@ -73,9 +76,9 @@ fn find(pods_dir: &Path, uids: &[String]) -> Vec<BorrowedFolder> {
         .flat_map(|uid| {
             let volumes = Path::new(uid).join(VOLUMES);
             let entries = std::fs::read_dir(base.join(&volumes)).into_iter().flatten().flatten();
-            entries.map(move |entry| volumes.join(entry.file_name()))
+            entries.map(move |entry| volumes.join(entry.file_name()).join(STORE))
         })
-        .filter(|below| base.join(below).join("blocks").symlink_metadata().is_ok_and(|found| found.is_dir()))
+        .filter(|below| base.join(below).symlink_metadata().is_ok_and(|found| found.is_dir()))
         .map(|below| BorrowedFolder { base: base.clone(), below })
         .collect();
     found.sort_by(|one, other| one.below.cmp(&other.below));
@@ -101,7 +104,7 @@ mod tests {
         let uids = ["6e9f-0", "gone", "", ".", "../6e9f-0"].map(str::to_owned);
         let found = find(dir.path(), &uids);
         let paths: Vec<PathBuf> = found.iter().map(BorrowedFolder::path).collect();
-        assert_eq!(paths, [volume("6e9f-0", "tier-0").canonicalize().unwrap()]);
+        assert_eq!(paths, [volume("6e9f-0", "tier-0").join("blocks").canonicalize().unwrap()]);
         assert!(find(&dir.path().join("none"), &uids).is_empty());
     }
 }

@@ -296,7 +296,7 @@ fn worker_command(setup: &Setup<'_>, ip: Ipv4Addr, name: &str, dir: &Path, tiers
         Medium::Memory => "Memory",
     };
     // As kubelet has it: the worker is the pod of its name.
-    let tier = tiers.join(name).join("volumes/kubernetes.io~empty-dir/tier-0");
+    let tier = tiers.join(name).join("volumes/kubernetes.io~empty-dir/tier-0/blocks");
     let tier = format!("medium={medium},dir={},quota={}", tier.display(), setup.quota_bytes);
     let file = |name: &str| -> PathBuf { dir.join(name) };
     command

@@ -54,7 +54,7 @@ impl Node {
 }
 
 fn tier(pods: &Path) -> PathBuf {
-    pods.join(POD).join("volumes/kubernetes.io~empty-dir/tier-0")
+    pods.join(POD).join("volumes/kubernetes.io~empty-dir/tier-0/blocks")
 }
 
 fn read_in_place(mounted: &Mounted) -> u64 {
