@@ -76,6 +76,8 @@ impl Mounted {
         let mut command = command(&program("csi-driver")?);
         command
             .args(["mount", "--dataset", "bench", "--version", &workers.made.version, "--log", &log_filter()])
+            // One that announces itself is connected to every worker from the start, as in a cluster.
+            .args(["--node-name", "bench"])
             .arg("--mount-point")
             .arg(point.path())
             .arg("--membership-file")
