@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use millrace_api::dataset::sizes::ByteSize;
 use millrace_api::keys::Key;
 use millrace_api::placement::MAX_WORKER_NAME_BYTES;
-use millrace_api::wire::MAX_POD_UID_BYTES;
+use millrace_api::wire::{MAX_POD_UID_BYTES, is_pod_uid};
 use millrace_daemon::files::{ReadKey, read_key};
 use millrace_daemon::logging::LogArgs;
 use millrace_store::{Eviction, Medium, TierConfig};
@@ -198,8 +198,7 @@ impl Config {
         {
             return Err(ConfigError::Name { name: args.name.clone() });
         }
-        let is_uid = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-        if args.pod_uid.len() > MAX_POD_UID_BYTES || !args.pod_uid.bytes().all(is_uid) {
+        if !args.pod_uid.is_empty() && !is_pod_uid(&args.pod_uid) {
             return Err(ConfigError::PodUid { uid: args.pod_uid.clone() });
         }
         Ok(Self {

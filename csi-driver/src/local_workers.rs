@@ -7,6 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use millrace_api::names::WORKER_STORE_FOLDER;
+use millrace_api::wire::is_pod_uid;
 use millrace_store::{BorrowedFolder, Store};
 use millrace_transport::client::Client;
 use prometheus::{IntGauge, Registry};
@@ -16,9 +18,6 @@ use crate::files::LOOK_EVERY;
 
 /// Where a pod's folders of that kind are, below its own.
 const VOLUMES: &str = "volumes/kubernetes.io~empty-dir";
-
-/// The store's folder in a tier's volume, as workers of a cluster are told by `--tier`; beside it may be the worker's state.
-const STORE: &str = "blocks";
 
 /// Time between two looks where connections come and go.
 const REST: Duration = Duration::from_millis(20);
@@ -71,23 +70,18 @@ pub async fn follow(
 fn find(pods_dir: &Path, uids: &[String]) -> Vec<BorrowedFolder> {
     // The folder may be a link of the administrator's; below it none is followed.
     let Ok(base) = pods_dir.canonicalize() else { return Vec::new() };
-    let uids = uids.iter().filter(|uid| is_uid(uid));
+    let uids = uids.iter().filter(|uid| is_pod_uid(uid));
     let mut found: Vec<BorrowedFolder> = uids
         .flat_map(|uid| {
             let volumes = Path::new(uid).join(VOLUMES);
             let entries = std::fs::read_dir(base.join(&volumes)).into_iter().flatten().flatten();
-            entries.map(move |entry| volumes.join(entry.file_name()).join(STORE))
+            entries.map(move |entry| volumes.join(entry.file_name()).join(WORKER_STORE_FOLDER))
         })
         .filter(|below| base.join(below).symlink_metadata().is_ok_and(|found| found.is_dir()))
         .map(|below| BorrowedFolder { base: base.clone(), below })
         .collect();
     found.sort_by(|one, other| one.below.cmp(&other.below));
     found
-}
-
-/// Whether a name is that of one folder, and no path.
-fn is_uid(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 #[cfg(test)]

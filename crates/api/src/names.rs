@@ -82,6 +82,8 @@ pub const VOLUME_WORKERS: &str = "workers";
 pub const WORKER_STATE_FOLDER: &str = "/var/lib/millrace/state";
 /// Folder of a worker's container below which each tier has a folder of its number.
 pub const WORKER_TIERS_FOLDER: &str = "/var/lib/millrace/tiers";
+/// The store's folder in the volume of a tier; beside it may be the worker's state.
+pub const WORKER_STORE_FOLDER: &str = "blocks";
 /// Folder of a worker's container that holds the keys.
 pub const WORKER_KEYS_FOLDER: &str = "/etc/millrace/keys";
 /// Folder of a worker's container below which each Secret with credentials has a folder of its name.

@@ -182,8 +182,9 @@ fn args(owner: &Owner, cache: &Cache) -> Vec<String> {
             Medium::Memory => "Memory",
         };
         args.push(format!(
-            "--tier=medium={medium},dir={}/blocks,quota={}",
+            "--tier=medium={medium},dir={}/{},quota={}",
             tier_folder(at),
+            names::WORKER_STORE_FOLDER,
             tier.quota.bytes()
         ));
     }

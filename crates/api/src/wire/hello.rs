@@ -33,6 +33,12 @@ pub enum Tlv {
 /// Longest UID of a pod, bytes: those of Kubernetes have 36.
 pub const MAX_POD_UID_BYTES: usize = 64;
 
+/// Whether a text can be the UID of a pod. Such a one is the name of one folder, and no path.
+pub fn is_pod_uid(text: &str) -> bool {
+    let is_of_one = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    (1..=MAX_POD_UID_BYTES).contains(&text.len()) && text.bytes().all(is_of_one)
+}
+
 /// Tags of the TLVs in a hello ok.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]

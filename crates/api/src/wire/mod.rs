@@ -32,7 +32,7 @@ mod request;
 pub use answer::{Answer, DataHead, ErrorFrame, IndexPartHead};
 pub use bytes::{DecodeFrame, FrameHeader};
 pub use code::ErrorCode;
-pub use hello::{ClientHello, HelloOk, MAX_POD_UID_BYTES, Refused, ServerHello, Tlv, negotiate};
+pub use hello::{ClientHello, HelloOk, MAX_POD_UID_BYTES, Refused, ServerHello, Tlv, is_pod_uid, negotiate};
 pub use request::{BatchItem, BatchRead, GetIndex, Read, Request};
 
 use crate::block::CHUNK_BYTES;
