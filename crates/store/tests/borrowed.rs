@@ -5,13 +5,11 @@
 
 mod rig;
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use millrace_api::block::Span;
 use millrace_store::{BorrowedFolder, Class, Eviction, Store, StoreConfig, Verification, Whole, Written};
-use rig::{Hands, MIB, chunks_of, config, large, pack, put, put_all};
+use rig::{Hands, MIB, chunks_of, config, flip, large, pack, path_of, put, put_all};
 use tempfile::TempDir;
 
 /// A worker's store below a folder of pods, and a node's own that has borrowed it.
@@ -43,16 +41,8 @@ impl Pair {
     }
 
     fn path(&self, span: &Span, kind: &str) -> PathBuf {
-        let name = span.file.content.to_string();
-        self.pods.path().join(BELOW).join("blocks").join(&name[..2]).join(format!("{name}.{kind}"))
+        path_of(&self.pods.path().join(BELOW), span, kind)
     }
-}
-
-fn flip(path: &Path, at: u64) {
-    let file = File::options().read(true).write(true).open(path).unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, at).unwrap();
-    file.write_all_at(&[byte[0] ^ 8], at).unwrap();
 }
 
 #[test]

@@ -6,13 +6,13 @@ mod rig;
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use millrace_api::block::{CHUNK_BYTES, Span};
 use millrace_store::{BootTag, Class, Eviction, Pin, Store, StoreConfig, Verification, Whole, Written};
-use rig::{Hands, MIB, chunk_bytes, config, large, pack, put, put_all};
+use rig::{Hands, MIB, chunk_bytes, config, flip, large, pack, path_of, put, put_all};
 
 fn in_boot(dir: &Path, boot: &[u8]) -> Store {
     Store::open_in_boot(config(dir, 64 * MIB, Eviction::Lru), BootTag::of(boot)).unwrap()
@@ -38,18 +38,6 @@ fn check(file: &File, span: &Span) {
         assert!(found == expected, "chunk {chunk}");
     }
     assert_eq!(file.metadata().unwrap().len(), span.size);
-}
-
-fn path_of(dir: &Path, span: &Span, kind: &str) -> PathBuf {
-    let name = span.file.content.to_string();
-    dir.join("blocks").join(&name[..2]).join(format!("{name}.{kind}"))
-}
-
-fn flip(path: &Path, at: u64) {
-    let file = File::options().read(true).write(true).open(path).unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, at).unwrap();
-    file.write_all_at(&[byte[0] ^ 8], at).unwrap();
 }
 
 #[test]

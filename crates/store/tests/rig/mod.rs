@@ -132,6 +132,21 @@ impl Hands {
     }
 }
 
+/// The data file or the sidecar of an object in a tier.
+pub fn path_of(dir: &Path, span: &Span, kind: &str) -> PathBuf {
+    let name = span.file.content.to_string();
+    dir.join("blocks").join(&name[..2]).join(format!("{name}.{kind}"))
+}
+
+/// Flips a bit of a file.
+pub fn flip(path: &Path, at: u64) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 8], at).unwrap();
+}
+
 /// The files under a folder with an extension.
 pub fn files_of(dir: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
