@@ -41,9 +41,9 @@ use crate::warm::WarmUps;
 /// Share of the memory limit that chunks on their way may take: the rest is for the heap, sockets and page cache.
 const MEMORY_SHARE: u64 = 8;
 
-/// Most memory for chunks on their way, bytes: enough for 400 MB/s over a disk that pauses for 150 ms, and a worker then
+/// Most memory for chunks on their way, bytes: enough for 400 MB/s over a disk that pauses for 120 ms, and a worker then
 /// stays below 192 MiB.
-const MAX_CHUNK_MEMORY: u64 = 64 << 20;
+const MAX_CHUNK_MEMORY: u64 = 48 << 20;
 
 /// Most versions in use: the one shown, its successor, and those that old mounts still read.
 pub const MAX_VERSIONS: usize = 16;

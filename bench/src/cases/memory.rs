@@ -6,10 +6,11 @@ use anyhow::{Context, Result};
 use millrace_s3_server::faults::plan::FaultPlan;
 
 use super::Outcome;
+use super::epoch::{SMALL, THREADS, shuffled};
 use super::scene::{QUOTA, Scene, mb_per_second};
 use crate::lab::Lab;
 use crate::line::{Bar, Figure, Measured, Pair};
-use crate::reading::{Expected, read_all};
+use crate::reading::read_all;
 use crate::rig::cgroup::Cgroup;
 use crate::rig::millrace::{Medium, Workers};
 use crate::rig::mounted::{Mounted, NodeStore};
@@ -26,19 +27,10 @@ const MIB: f64 = (1 << 20) as f64;
 /// One object of 4 GiB at 400 MB/s, as in cold-large.
 pub fn run(lab: &Lab) -> Result<Outcome> {
     let plan = FaultPlan::default().with_rates(None, Some(400_000_000));
-    let scene = Scene::start(lab, "bucket=memory,objects=1,size=4GiB", plan)?;
-    let files = scene.unchecked();
-    let mut mounts = Measured::new("memory-mount", "MiB", Bar::AtMost(Figure::Ours, 128.0));
-    let mut workers = Measured::new("memory-worker", "MiB", Bar::AtMost(Figure::Ours, 192.0));
-    lab.rounds(&mut workers, |_| {
-        let (worker, mount) = most_memory(lab, &scene, &files)?;
-        mounts.pairs.push(Pair { ours: mount / MIB, baseline: None });
-        Ok(Pair { ours: worker / MIB, baseline: None })
-    })?;
-    workers.notes = vec!["the most from the start of the read to its end with 4 GiB cached".to_owned()];
-    let mut measured = vec![workers, mounts];
+    let large = Scene::start(lab, "bucket=memory,objects=1,size=4GiB", plan)?;
+    let mut measured = most_memory(lab, &large, "memory", Medium::Memory, 1)?;
     measured.push(match Cgroup::new(LIMIT) {
-        Ok(_) => limited(lab, &scene)?,
+        Ok(_) => limited(lab, &large)?,
         Err(error) => {
             let mut skipped = Measured::new("memory-512Mi", "finished", Bar::Reported);
             skipped.notes = vec![format!("skipped: {error:#}")];
@@ -48,15 +40,34 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
     Ok(Outcome::Measured(measured))
 }
 
-/// The most anonymous memory of worker and mount during a cold read, bytes.
-fn most_memory(lab: &Lab, scene: &Scene, files: &[Expected]) -> Result<(f64, f64)> {
-    let cold = scene.cold(lab, 1)?;
-    let worker = cold.workers.workers.first().context("there is no worker")?.program.pid();
-    let (worker, mount) = (MemoryWatch::start(worker), MemoryWatch::start(cold.mounted.program.pid()));
-    read_all(lab, cold.mounted.path(), files, 1)?;
-    // What is freed late is still held now.
-    std::thread::sleep(Duration::from_millis(100));
-    Ok((worker.most() as f64, mount.most() as f64))
+/// Small objects as in epoch-small, to stores on a disk: it is slower to write than they come.
+pub fn small(lab: &Lab) -> Result<Outcome> {
+    let scene = SMALL.scene(lab)?;
+    Ok(Outcome::Measured(most_memory(lab, &scene, "memory-small", Medium::Disk, THREADS)?))
+}
+
+/// The most anonymous memory of worker and mount during cold reads.
+fn most_memory(
+    lab: &Lab,
+    scene: &Scene,
+    case: &str,
+    medium: Medium,
+    threads: usize,
+) -> Result<Vec<Measured>> {
+    let mut mounts = Measured::new(&format!("{case}-mount"), "MiB", Bar::AtMost(Figure::Ours, 128.0));
+    let mut workers = Measured::new(&format!("{case}-worker"), "MiB", Bar::AtMost(Figure::Ours, 192.0));
+    lab.rounds(&mut workers, |round| {
+        let cold = scene.cold_on(lab, 1, medium)?;
+        let worker = cold.workers.workers.first().context("there is no worker")?.program.pid();
+        let (worker, mount) = (MemoryWatch::start(worker), MemoryWatch::start(cold.mounted.program.pid()));
+        read_all(lab, cold.mounted.path(), &shuffled(scene.unchecked(), round), threads)?;
+        // What is freed late is still held now.
+        std::thread::sleep(Duration::from_millis(100));
+        mounts.pairs.push(Pair { ours: mount.most() as f64 / MIB, baseline: None });
+        Ok(Pair { ours: worker.most() as f64 / MIB, baseline: None })
+    })?;
+    workers.notes = vec!["the most from the start of the read to its end with everything cached".to_owned()];
+    Ok(vec![workers, mounts])
 }
 
 /// The same with both stores on disk, worker and mount each in a control group of 512 MiB; every byte is compared.

@@ -191,6 +191,11 @@ pub const CASES: &[Case] = &[
         run: memory::run,
     },
     Case {
+        name: "memory-small",
+        about: "the same during epoch-small, with the stores on a disk",
+        run: memory::small,
+    },
+    Case {
         name: "mount-10m",
         about: "mount of 10,000,000 files: time to the first stat; memory after all were listed",
         run: warm::ten_million,

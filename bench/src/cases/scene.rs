@@ -85,7 +85,12 @@ impl Scene {
 
     /// Workers with their stores in memory and a mount with its store on disk, all empty.
     pub fn cold(&self, lab: &Lab, workers: usize) -> Result<Cold> {
-        let workers = Workers::start(lab, &self.setup(workers, Medium::Memory))?;
+        self.cold_on(lab, workers, Medium::Memory)
+    }
+
+    /// The same with the workers' stores on another medium.
+    pub fn cold_on(&self, lab: &Lab, workers: usize, medium: Medium) -> Result<Cold> {
+        let workers = Workers::start(lab, &self.setup(workers, medium))?;
         let node = lab.disk_dir("node")?;
         let store = NodeStore { dir: node.path().to_owned(), quota_bytes: QUOTA };
         let mounted = Mounted::start(lab, &workers, Some(&store), None)?;

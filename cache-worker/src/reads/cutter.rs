@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use millrace_api::block::CHUNK_BYTES;
+use millrace_api::block::{CHUNK_BYTES, LARGE_OBJECT_BYTES};
 
 /// Cuts the body that covers some chunks of an object.
 #[derive(Debug)]
@@ -15,12 +15,15 @@ pub struct Cutter {
     left: u64,
     pieces: VecDeque<Bytes>,
     held: usize,
+    /// Whether chunks share the memory of pieces, so that nothing is copied. The HTTP client receives into buffers of up to
+    /// 400 KiB: a short body fills a part of one, all of which its chunks would keep for as long as they wait for the disk.
+    shares: bool,
 }
 
 impl Cutter {
     /// Expects a body of `len` bytes that begins at a chunk's start.
     pub fn new(len: u64) -> Self {
-        Self { left: len, pieces: VecDeque::new(), held: 0 }
+        Self { left: len, pieces: VecDeque::new(), held: 0, shares: len >= LARGE_OBJECT_BYTES }
     }
 
     /// Takes the next piece of the body. What goes beyond the expected length is dropped.
@@ -43,13 +46,14 @@ impl Cutter {
         }
         self.held -= len;
         self.left -= len as u64;
-        let first = self.pieces.front_mut()?;
-        if first.len() > len {
-            // Shares the piece's memory: nothing is copied.
-            return Some(first.split_to(len));
-        }
-        if first.len() == len {
-            return self.pieces.pop_front();
+        if self.shares {
+            let first = self.pieces.front_mut()?;
+            if first.len() > len {
+                return Some(first.split_to(len));
+            }
+            if first.len() == len {
+                return self.pieces.pop_front();
+            }
         }
         let mut chunk = BytesMut::with_capacity(len);
         while chunk.len() < len {
@@ -98,5 +102,19 @@ mod tests {
         cutter.push(Bytes::from_static(b"abc"));
         assert!(cutter.next_chunk().is_none());
         assert!(!cutter.is_done());
+    }
+
+    #[test]
+    fn chunks_of_a_short_body_do_not_keep_its_buffer() {
+        let shares = |len: u64| {
+            let buffer = Bytes::from(vec![7; 200 << 10]);
+            let mut cutter = Cutter::new(len);
+            cutter.push(buffer.slice(..100 << 10));
+            let chunk = cutter.next_chunk().expect("a chunk is there");
+            assert_eq!(chunk, buffer.slice(..64 << 10));
+            chunk.as_ptr() == buffer.as_ptr()
+        };
+        assert!(!shares(100 << 10));
+        assert!(shares(16 << 20));
     }
 }

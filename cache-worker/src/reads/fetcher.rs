@@ -99,6 +99,7 @@ pub struct Fetcher {
     /// Notified whenever a flight ends.
     pub landed: Notify,
     memory: Arc<Semaphore>,
+    memory_bytes: usize,
     writers: Arc<Semaphore>,
     tasks: Tasks,
     born: Instant,
@@ -110,7 +111,7 @@ impl Fetcher {
     /// A fetcher that holds at most `memory_bytes` of chunks.
     pub fn new(store: Store, memory_bytes: u64, metrics: Metrics, tasks: Tasks) -> Arc<Self> {
         // A chunk must always fit.
-        let memory = memory_bytes.clamp(4 * CHUNK_BYTES, 1 << 40) as usize;
+        let memory_bytes = memory_bytes.clamp(4 * CHUNK_BYTES, 1 << 40) as usize;
         Arc::new(Self {
             store,
             map: Mutex::default(),
@@ -118,7 +119,8 @@ impl Fetcher {
             timing: Timing::default(),
             metrics,
             landed: Notify::new(),
-            memory: Arc::new(Semaphore::new(memory)),
+            memory: Arc::new(Semaphore::new(memory_bytes)),
+            memory_bytes,
             writers: Arc::new(Semaphore::new(WRITERS)),
             tasks,
             born: Instant::now(),
@@ -323,6 +325,11 @@ impl Fetcher {
     /// Whether little memory is left for chunks.
     pub(super) fn is_short_of_memory(&self) -> bool {
         self.memory.available_permits() < 4 * RUN_CHUNKS * CHUNK_BYTES as usize
+    }
+
+    /// Whether half of the memory for chunks is in use: the rest is for what a reader waits for.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.memory.available_permits() < self.memory_bytes / 2
     }
 
     /// Bounds the writes at once.

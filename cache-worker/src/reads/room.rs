@@ -43,7 +43,8 @@ impl Room {
     /// # Cancel safety
     /// Safe.
     pub async fn wait(&self, asker: Asker) {
-        while !has_room(&self.window.now(), self.fetcher.starting(), asker) {
+        // An answer that is all here has left the window, and its chunks may wait for a slow disk for long.
+        while self.fetcher.is_half_full() || !has_room(&self.window.now(), self.fetcher.starting(), asker) {
             let landed = self.fetcher.landed.notified();
             // Either way the window is looked at again.
             let _ = tokio::time::timeout(LOOK_AGAIN, landed).await;
