@@ -17,8 +17,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 /// Left free, and kept free during a round, KiB: what all processes here take in the time between two looks is far less,
-/// and the kernel does not begin to reclaim.
-const FREE_KIB: u64 = 1 << 20;
+/// and the kernel does not begin to reclaim. Not more: what is left is given to the host, and a round begins with it.
+const FREE_KIB: u64 = 1 << 18;
 
 /// What is given at a time, bytes.
 const PIECE: u64 = 128 << 20;
