@@ -144,10 +144,20 @@ impl Background {
 
     async fn complete_pack(&self, version: VersionId, pack: PackIndex) {
         let Some(version) = self.versions.get(&version) else { return };
-        let members: Vec<FileIndex> = version.view().pack_members(pack).collect();
-        for file in members {
+        let view = version.view();
+        let Some(about) = view.pack(pack) else { return };
+        // All at once: each miss in the pack has it looked at again, most of it there or on its way by then.
+        let there = self.fetcher.store.present(&about.file, 0..about.file.slots);
+        let is_there = |file: &FileIndex| {
+            view.span(*file).is_none_or(|span| {
+                let mut slots = span.first_slot..span.first_slot + span.chunks().end;
+                slots.all(|slot| there.contains(slot))
+            })
+        };
+        let absent: Vec<FileIndex> = view.pack_members(pack).filter(|file| !is_there(file)).collect();
+        for file in absent {
             let Some(target) = target(&version, file) else { continue };
-            if self.is_refused(&target) || self.is_there(&target) {
+            if self.is_refused(&target) || self.is_on_its_way(&target) {
                 continue;
             }
             self.room.wait(Asker::Background).await;
@@ -167,9 +177,10 @@ impl Background {
             || self.fetcher.failures.lock().refusal(&target.object.id, Instant::now().into_std()).is_some()
     }
 
-    fn is_there(&self, target: &Target) -> bool {
-        let slots = target.slots(&target.object.span.chunks());
-        slots.is_empty() || self.fetcher.store.present(&target.object.span.file, slots).is_full()
+    /// Whether somebody fetches all of an object, so that its turn need not be waited for.
+    fn is_on_its_way(&self, target: &Target) -> bool {
+        let (map, content) = (self.fetcher.map.lock(), target.content());
+        target.slots(&target.object.span.chunks()).all(|slot| map.is_pending(content, slot))
     }
 
     fn fill(&self, target: &Target, chunks: std::ops::Range<u32>, class: Class) {

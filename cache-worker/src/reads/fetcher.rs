@@ -149,7 +149,9 @@ impl Fetcher {
         let mut absent = Vec::new();
         for run in claimed {
             let file = &target.object.span.file;
-            let presence = wait_for_disk(|| self.store.present(file, run.clone()));
+            let look = || self.store.present(file, run.clone());
+            // Moving the others away takes longer than a look into a sidecar that is open.
+            let presence = if self.store.has_open(file) { look() } else { wait_for_disk(look) };
             if presence.count() == 0 {
                 absent.push(run);
                 continue;

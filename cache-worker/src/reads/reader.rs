@@ -33,7 +33,7 @@ use crate::versions::Versions;
 /// Chunks of one read that are waited for at once: what a reader may hold of arrived chunks, 16 MiB.
 const MAX_WAIT_CHUNKS: u32 = 256;
 
-/// A read of many chunks is answered in pieces of at least this many, to save frames.
+/// A read is answered in pieces of at least this many chunks, or whole, to save frames.
 const PIECE_CHUNKS: usize = 4;
 
 /// How long an arrived chunk waits for others to go with it.
@@ -285,7 +285,7 @@ impl Reads {
             own.extend(self.send_for(reading, run, &flight));
         }
         drop(mailbox);
-        let piece = if slots.len() >= 2 * PIECE_CHUNKS { PIECE_CHUNKS } else { 1 };
+        let piece = slots.len().min(PIECE_CHUNKS);
         let mut linger = false;
         let mut yields_until =
             (reading.priority != Priority::Foreground).then(|| Instant::now() + AHEAD_YIELDS);

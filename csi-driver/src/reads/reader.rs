@@ -273,8 +273,12 @@ impl Reader {
         let Some(store) = &self.store else {
             return false;
         };
-        buffer.resize(chunks.len() * CHUNK_BYTES as usize, 0);
-        store.read_into(span, chunks.clone(), buffer) as usize == chunks.len()
+        let len = chunks.len() * CHUNK_BYTES as usize;
+        if buffer.len() < len {
+            // Never shorter again: growing fills with zeros.
+            buffer.resize(len, 0);
+        }
+        store.read_into(span, chunks.clone(), &mut buffer[..len]) as usize == chunks.len()
     }
 
     async fn answer_later(self: Arc<Self>, later: Later, reply: ReadReply) {

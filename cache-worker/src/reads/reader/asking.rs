@@ -65,7 +65,9 @@ impl Reads {
                 drop(fetcher.launch(target.clone(), part, flight, terms));
             }
         }
-        if extends && !own.is_empty() {
+        // Who reads ahead in a pack asks for its other files itself, where it wants them.
+        let follows = is_urgent || !target.object.is_packed();
+        if extends && follows && !own.is_empty() {
             reading.behind = behind(&target, block, &planned);
         }
         own

@@ -1,6 +1,6 @@
 //! Where are payloads received, without a fresh megabyte of zeroed pages for each frame?
 //!
-//! Fresh pages cost about as much as receiving into them (a fault per 4 KiB), so buffers of two sizes are used again when
+//! Fresh pages cost about as much as receiving into them (a fault per 4 KiB), so buffers of a few sizes are used again when
 //! the last slice of their frame is dropped. Smaller frames are allocated: they come from the allocator's own lists.
 
 use std::sync::Arc;
@@ -12,17 +12,19 @@ use parking_lot::Mutex;
 /// Payloads up to this long are allocated each on their own, bytes.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// The smaller of the kept sizes, bytes: a packed object of the usual 100 KiB does not hold a whole megabyte.
-const MIDDLE_BYTES: usize = 256 << 10;
+/// Sizes that are kept, bytes: a packed object of the usual 100 KiB does not hold a whole megabyte.
+const SIZES: [usize; 3] = [128 << 10, 256 << 10, MAX_PAYLOAD_BYTES as usize];
 
-/// Buffers of each size kept for use: 16 MiB of large ones, enough for a read-ahead window.
-const KEPT: usize = 16;
+/// Bytes of each size kept for use: a read-ahead window of large ones, and most of what a mount fetches ahead of small ones.
+const KEPT_BYTES: usize = 16 << 20;
 
-/// Buffers that wait to be used again.
+/// Buffers of one size.
+type List = Mutex<Vec<Box<[u8]>>>;
+
+/// Buffers that wait to be used again, by their size.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
-    middle: Mutex<Vec<Box<[u8]>>>,
-    large: Mutex<Vec<Box<[u8]>>>,
+    lists: [List; SIZES.len()],
 }
 
 /// A buffer of at least the length asked for.
@@ -36,17 +38,17 @@ pub(super) struct Buffer {
 impl Buffers {
     /// A buffer for `len` bytes, at most [`MAX_PAYLOAD_BYTES`]; what it contains is not defined.
     pub(super) fn take(self: &Arc<Self>, len: usize) -> Buffer {
-        if len <= SMALL_BYTES {
+        let Some((size, list)) = self.list(len).filter(|_| len > SMALL_BYTES) else {
             return Buffer { bytes: vec![0; len].into(), len, home: None };
-        }
-        let kept = self.list(len).lock().pop();
-        let size = if len <= MIDDLE_BYTES { MIDDLE_BYTES } else { len.max(MAX_PAYLOAD_BYTES as usize) };
+        };
+        let kept = list.lock().pop();
         let bytes = kept.unwrap_or_else(|| vec![0; size].into());
         Buffer { bytes, len, home: Some(Arc::clone(self)) }
     }
 
-    fn list(&self, len: usize) -> &Mutex<Vec<Box<[u8]>>> {
-        if len <= MIDDLE_BYTES { &self.middle } else { &self.large }
+    /// The smallest size that holds `len` bytes, and its buffers.
+    fn list(&self, len: usize) -> Option<(usize, &List)> {
+        SIZES.into_iter().zip(&self.lists).find(|(size, _)| len <= *size)
     }
 }
 
@@ -68,9 +70,10 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let Some(home) = &self.home else { return };
-        let mut list = home.list(self.bytes.len()).lock();
-        if list.len() < KEPT {
+        let list = self.home.as_ref().and_then(|home| home.list(self.bytes.len()));
+        let Some((size, list)) = list else { return };
+        let mut list = list.lock();
+        if list.len() < KEPT_BYTES / size {
             list.push(std::mem::take(&mut self.bytes));
         }
     }
@@ -90,14 +93,14 @@ mod tests {
         assert_ne!(buffers.take(1 << 20).as_ref().as_ptr(), place, "still in use");
         assert_eq!(slice[0], 7);
         drop(slice);
-        assert!((0..2).any(|_| buffers.large.lock().pop().is_some_and(|kept| kept.as_ptr() == place)));
+        assert!((0..2).any(|_| buffers.lists[2].lock().pop().is_some_and(|kept| kept.as_ptr() == place)));
     }
 
     #[test]
     fn kept_buffers_are_bounded() {
         let buffers = Arc::new(Buffers::default());
-        let many: Vec<_> = (0..100).map(|_| buffers.take(100_000)).collect();
+        let many: Vec<_> = (0..200).map(|_| buffers.take(100_000)).collect();
         drop(many);
-        assert_eq!(buffers.middle.lock().len(), KEPT);
+        assert_eq!(buffers.lists[0].lock().len(), KEPT_BYTES / SIZES[0]);
     }
 }

@@ -34,7 +34,7 @@ const IN_ORDER: u32 = 2;
 /// Most files fetched ahead of a reader in listing order.
 const MAX_NEXT_FILES: u32 = 128;
 
-/// Most bytes fetched ahead of a reader in listing order: as many as may be under way. A large file counts with its first
+/// Most bytes fetched ahead of a reader in listing order: a third of what may be under way. A large file counts with its first
 /// [`NEXT_HEAD_BYTES`].
 const MAX_NEXT_BYTES: u64 = 8 << 20;
 

@@ -22,8 +22,9 @@ use crate::reads::reader::Reader;
 /// Chunks of one batch, 2 MiB: a reader that wants the last of them waits for no more than that.
 const BATCH_CHUNKS: usize = 32;
 
-/// Chunks under way and not yet stored, 8 MiB: at 10 ms a batch that is 800 MB/s.
-const UNDER_WAY_CHUNKS: usize = 128;
+/// Chunks under way and not yet stored, 24 MiB. A batch of small files is there after 10 ms from S3 and as long again in the
+/// worker, the wire and the node store, where processors are short several times that: so many fill 400 MB/s at 60 ms.
+const UNDER_WAY_CHUNKS: usize = 384;
 
 /// What looking ahead brought, and what of it was read; clones share them.
 #[derive(Debug, Clone)]
