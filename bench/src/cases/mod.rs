@@ -16,6 +16,7 @@ mod mixed;
 pub(crate) mod native;
 mod node_cache;
 mod read_once;
+mod request_budget;
 pub(crate) mod scene;
 mod small;
 mod train;
@@ -135,6 +136,11 @@ pub const CASES: &[Case] = &[
         name: "metadata",
         about: "find-size and ls-lR of 200,000 files, kernel caches dropped, against ext4",
         run: metadata::run,
+    },
+    Case {
+        name: "request-budget",
+        about: "processor time of the mount process for a LOOKUP, GETATTR, OPEN and READ, answered from what it has",
+        run: request_budget::run,
     },
     Case {
         name: "epoch-small",
