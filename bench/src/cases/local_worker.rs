@@ -64,7 +64,7 @@ const READERS: usize = 4;
 const FOUND: Duration = Duration::from_secs(10);
 
 /// A mount with an empty node store; in place, it finds the worker's tier as in kubelet's folder of pods.
-fn mount(lab: &Lab, workers: &Workers, in_place: bool) -> Result<(Mounted, tempfile::TempDir)> {
+pub(super) fn mount(lab: &Lab, workers: &Workers, in_place: bool) -> Result<(Mounted, tempfile::TempDir)> {
     let node = lab.disk_dir("node")?;
     let store = NodeStore { dir: node.path().to_owned(), quota_bytes: QUOTA };
     let mounted = Mounted::start_by(lab, workers, Some(&store), |program| {

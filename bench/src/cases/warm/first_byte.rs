@@ -1,6 +1,7 @@
 //! How long does a read take that a worker can answer at once, beyond what TCP takes?
 
 use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -14,6 +15,7 @@ use rand::rngs::StdRng;
 use rand::seq::index::sample;
 
 use crate::cases::Outcome;
+use crate::cases::local_worker;
 use crate::cases::scene::{QUOTA, Scene};
 use crate::lab::Lab;
 use crate::line::{Bar, Figure, Measured};
@@ -35,40 +37,63 @@ const FAR: usize = 128;
 /// The object.
 const BUCKET: &str = "bucket=first,objects=1,size=2GiB";
 
-/// Worker and mount on one host.
+/// How the mount comes to the worker's bytes.
+#[derive(Clone, Copy)]
+enum Way<'a> {
+    /// It finds the worker's tier on its node.
+    InPlace,
+    /// By the data port on one host, as from a tier that cannot be read in place.
+    Port,
+    /// By the data port over a link between two network namespaces.
+    Link(&'a Namespace),
+}
+
+/// Worker and mount on one host: in place, and for comparison by the data port.
 pub fn local(lab: &Lab) -> Result<Outcome> {
-    measure(lab, "first-byte-local", 150.0, None)
+    let mut measured = vec![measure(lab, "first-byte-local", bar(150.0), Way::InPlace)?];
+    measured.push(measure(lab, "first-byte-local-port", Bar::Reported, Way::Port)?);
+    Ok(Outcome::Measured(measured))
 }
 
 /// Worker and mount in two network namespaces with a link between them.
 pub fn remote(lab: &Lab) -> Result<Outcome> {
     match Namespace::new() {
-        Ok(namespace) => measure(lab, "first-byte-remote", 250.0, Some(&namespace)),
+        Ok(namespace) => {
+            let measured = measure(lab, "first-byte-remote", bar(250.0), Way::Link(&namespace))?;
+            Ok(Outcome::Measured(vec![measured]))
+        }
         Err(error) => Ok(Outcome::Skipped(format!("{error:#}"))),
     }
 }
 
-/// 64 KiB at random places of 2 GiB that the worker holds, past the page cache, each place once; a new mount and node store in each
-/// round, so that the node has none of it.
-fn measure(lab: &Lab, case: &str, bar: f64, namespace: Option<&Namespace>) -> Result<Outcome> {
+/// 64 KiB at random places of 2 GiB that the worker holds, past the page cache of the mount, each place once; a new mount and node store
+/// in each round, so that the node store has none of it.
+fn measure(lab: &Lab, case: &str, bar: Bar, way: Way<'_>) -> Result<Measured> {
+    let (medium, namespace) = match way {
+        Way::InPlace => (Medium::Disk, None),
+        Way::Port => (Medium::Memory, None),
+        Way::Link(namespace) => (Medium::Memory, Some(namespace)),
+    };
     let here = namespace.map_or(Ipv4Addr::LOCALHOST, Namespace::here);
     let scene = Scene::start(lab, BUCKET, FaultPlan::default())?;
     let file = scene.files.first().context("the bucket is empty")?;
-    let mut workers = Workers::start_at(lab, &scene.setup(1, Medium::Memory), here)?;
+    let mut workers = Workers::start_at(lab, &scene.setup(1, medium), here)?;
     workers.warm_all(lab)?;
     let (request, answer) = (request_bytes(), HEADER_BYTES + DataHead::BYTES + CHUNK_BYTES as usize);
     let echo = Echo::start(here, request, answer)?;
     let mut connection = there(namespace, || echo.connect())?;
     let (mut split, mut slow) = (CpuSplit::default(), Vec::new());
     let mut measured = lab.compare(
-        Measured::new(case, "us", Bar::AtMost(Figure::Above, bar)),
+        Measured::new(case, "us", bar),
         |round| {
-            let node = lab.disk_dir("node")?;
-            let store = NodeStore { dir: node.path().to_owned(), quota_bytes: QUOTA };
-            let mounted = match namespace {
-                None => Mounted::start(lab, &workers, Some(&store), None)?,
-                Some(namespace) => {
-                    Mounted::start_by(lab, &workers, Some(&store), |program| namespace.command(program))?
+            let (mounted, _node) = match way {
+                Way::InPlace => local_worker::mount(lab, &workers, true)?,
+                Way::Port => local_worker::mount(lab, &workers, false)?,
+                Way::Link(namespace) => {
+                    let node = lab.disk_dir("node")?;
+                    let store = NodeStore { dir: node.path().to_owned(), quota_bytes: QUOTA };
+                    let start = |program: &Path| namespace.command(program);
+                    (Mounted::start_by(lab, &workers, Some(&store), start)?, node)
                 }
             };
             let mut processes = workers.pids();
@@ -80,7 +105,11 @@ fn measure(lab: &Lab, case: &str, bar: f64, namespace: Option<&Namespace>) -> Re
             })?;
             let page = there(namespace, || metrics_page::fetch(&mounted.admin))?;
             let misses = metrics_page::sum(&page, "csi_driver_reads_total", "result=\"miss\"");
-            ensure!(misses == READS as f64, "{misses} of {READS} reads went to the worker");
+            let expected = if matches!(way, Way::InPlace) { 0 } else { READS };
+            ensure!(
+                misses == expected as f64,
+                "{misses} of {READS} reads went to the worker, not {expected}"
+            );
             let mut times = micros(&times);
             times.sort_by(f64::total_cmp);
             slow.extend(times.get(READS * 99 / 100));
@@ -93,7 +122,11 @@ fn measure(lab: &Lab, case: &str, bar: f64, namespace: Option<&Namespace>) -> Re
         format!("99 % of our reads take at most {:.0} us", median(&slow).unwrap_or_default()),
         split.note("of ours"),
     ];
-    Ok(Outcome::Measured(vec![measured]))
+    Ok(measured)
+}
+
+fn bar(micros: f64) -> Bar {
+    Bar::AtMost(Figure::Above, micros)
 }
 
 /// Does something where the mount is.
