@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::disk_wait::look_into;
 use super::fetcher::{Fetcher, Target, Terms};
 use super::plan::MAX_REQUEST_CHUNKS;
 use super::room::{Asker, Room};
@@ -147,7 +148,8 @@ impl Background {
         let view = version.view();
         let Some(about) = view.pack(pack) else { return };
         // All at once: each miss in the pack has it looked at again, most of it there or on its way by then.
-        let there = self.fetcher.store.present(&about.file, 0..about.file.slots);
+        let (store, file) = (&self.fetcher.store, &about.file);
+        let there = look_into(store, file, || store.present(file, 0..file.slots));
         let is_there = |file: &FileIndex| {
             view.span(*file).is_none_or(|span| {
                 let mut slots = span.first_slot..span.first_slot + span.chunks().end;

@@ -5,10 +5,17 @@
 //! a look that is sent to a thread of its own and waited for could be dropped half way, with chunks claimed that nobody
 //! fetches, and costs each hit two wake-ups.
 
+use millrace_api::block::StoreFile;
+use millrace_store::Store;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
+/// Looks into a file of the store. Where its sidecar is open, moving the others away would take longer than the look.
+pub fn look_into<R>(store: &Store, file: &StoreFile, look: impl FnOnce() -> R) -> R {
+    if store.has_open(file) { look() } else { wait_for_disk(look) }
+}
+
 /// Calls something that may wait for the disk.
-pub fn wait_for_disk<R>(look: impl FnOnce() -> R) -> R {
+fn wait_for_disk<R>(look: impl FnOnce() -> R) -> R {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(look),
         // There is no other thread to move to, or no task.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::block_map::Arrival;
-use super::disk_wait::wait_for_disk;
+use super::disk_wait::look_into;
 use super::error::FetchError;
 use super::fetcher::{Fetcher, Landing, Target, Terms};
 use super::plan::MAX_REQUEST_CHUNKS;
@@ -68,7 +68,7 @@ impl Fetcher {
                 return Ok(Kept::NotAll);
             }
             let (file, slots) = (&target.object.span.file, target.slots(&chunks));
-            if wait_for_disk(|| self.store.present(file, slots)).is_full() {
+            if look_into(&self.store, file, || self.store.present(file, slots)).is_full() {
                 return Ok(Kept::All);
             }
             // On another's flight: arrived and not written yet, or begun between two looks of ours.

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::block_map::{BlockMap, Chunk, Flight};
 use super::cutter::Cutter;
-use super::disk_wait::wait_for_disk;
+use super::disk_wait::look_into;
 use super::error::FetchError;
 use super::failures::{Failure, Failures, Hold};
 use super::run_writer::{Kept, RUN_CHUNKS, RunWriter};
@@ -149,9 +149,7 @@ impl Fetcher {
         let mut absent = Vec::new();
         for run in claimed {
             let file = &target.object.span.file;
-            let look = || self.store.present(file, run.clone());
-            // Moving the others away takes longer than a look into a sidecar that is open.
-            let presence = if self.store.has_open(file) { look() } else { wait_for_disk(look) };
+            let presence = look_into(&self.store, file, || self.store.present(file, run.clone()));
             if presence.count() == 0 {
                 absent.push(run);
                 continue;

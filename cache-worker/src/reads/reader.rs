@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::ahead::Ahead;
 use super::background::{Background, Hint};
 use super::block_map::{Arrival, Chunk};
-use super::disk_wait::wait_for_disk;
+use super::disk_wait::look_into;
 use super::error::{FetchError, code_label};
 use super::fetcher::{Fetcher, Target};
 use super::patience::{Next, Patience};
@@ -207,9 +207,7 @@ impl Reads {
         let span = &reading.target.object.span;
         let store = &self.fetcher.store;
         let read = || store.read(span, reading.next..reading.wanted.end);
-        // Moving the others away takes longer than a look into a sidecar that is open.
-        let hit = if store.has_open(&span.file) { read() } else { wait_for_disk(read) };
-        let Some(hit) = hit else { return Ok(false) };
+        let Some(hit) = look_into(store, &span.file, read) else { return Ok(false) };
         let chunks = hit.crcs.len() as u32;
         self.fetcher.metrics.sent(From::Hit, chunks.into(), hit.len);
         let first_chunk = reading.next;

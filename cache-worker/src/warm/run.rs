@@ -19,7 +19,7 @@ use super::loading::{Loading, load};
 use super::store;
 use super::walk::{Unit, UnknownPaths, Walk};
 use crate::members::Members;
-use crate::reads::disk_wait::wait_for_disk;
+use crate::reads::disk_wait::look_into;
 use crate::reads::fetcher::{Fetcher, Target};
 use crate::reads::room::{Asker, Room};
 use crate::versions::Version;
@@ -299,8 +299,8 @@ impl WarmUps {
     }
 
     fn is_there(&self, target: &Target, run: &std::ops::Range<u32>) -> bool {
-        let file = &target.object.span.file;
-        wait_for_disk(|| self.fetcher.store.present(file, target.slots(run))).is_full()
+        let (store, file) = (&self.fetcher.store, &target.object.span.file);
+        look_into(store, file, || store.present(file, target.slots(run))).is_full()
     }
 
     async fn count(
