@@ -46,8 +46,7 @@ fn object(worker: &Worker, version: &Version, file: FileIndex) -> Option<proto::
         if chunks.is_empty() {
             return None;
         }
-        let slots = span.first_slot + chunks.start..span.first_slot + chunks.end;
-        let present = worker.fetcher.store.present(&span.file, slots).count();
+        let present = worker.fetcher.store.present(&span.file, span.slots(chunks.clone())).count();
         let bytes =
             chunks.clone().filter_map(|chunk| span.place(chunk)).map(|place| u64::from(place.len)).sum();
         let owner = membership.owner(object.placement(index)).and_then(|owner| membership.workers.get(owner));

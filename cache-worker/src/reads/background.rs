@@ -8,6 +8,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use millrace_api::block::Span;
 use millrace_api::ids::VersionId;
 use millrace_api::index::{FileIndex, PackIndex};
 use millrace_store::Class;
@@ -151,10 +152,8 @@ impl Background {
         let (store, file) = (&self.fetcher.store, &about.file);
         let there = look_into(store, file, || store.present(file, 0..file.slots));
         let is_there = |file: &FileIndex| {
-            view.span(*file).is_none_or(|span| {
-                let mut slots = span.first_slot..span.first_slot + span.chunks().end;
-                slots.all(|slot| there.contains(slot))
-            })
+            let has_all = |span: Span| span.slots(span.chunks()).all(|slot| there.contains(slot));
+            view.span(*file).is_none_or(has_all)
         };
         let absent: Vec<FileIndex> = view.pack_members(pack).filter(|file| !is_there(file)).collect();
         for file in absent {

@@ -58,8 +58,7 @@ impl Target {
 
     /// Slots of some of the object's chunks.
     pub fn slots(&self, chunks: &Range<u32>) -> Range<u32> {
-        let first = self.object.span.first_slot;
-        first + chunks.start..first + chunks.end
+        self.object.span.slots(chunks.clone())
     }
 
     /// Chunks of the object in some slots.

@@ -144,6 +144,11 @@ impl Span {
         0..chunk_count(self.size)
     }
 
+    /// The slots of some of the object's chunks.
+    pub fn slots(&self, chunks: Range<u32>) -> Range<u32> {
+        self.first_slot + chunks.start..self.first_slot + chunks.end
+    }
+
     /// Where chunk `chunk` of the object lies; `None` past its end.
     pub fn place(&self, chunk: u32) -> Option<ChunkPlace> {
         let start = u64::from(chunk) * CHUNK_BYTES;
@@ -219,6 +224,8 @@ mod tests {
             }
             prop_assert_eq!(end, span.offset + span.size);
             prop_assert_eq!(span.place(span.chunks().end), None);
+            let slots = span.chunks().filter_map(|chunk| span.place(chunk)).map(|place| place.slot);
+            prop_assert!(span.slots(span.chunks()).eq(slots));
         }
 
         #[test]

@@ -80,7 +80,7 @@ impl Tier {
         if chunks.start >= end {
             return None;
         }
-        let slots = span.first_slot + chunks.start..span.first_slot + end;
+        let slots = span.slots(chunks.start..end);
         // Stamped before the entries are read: who evicts clears them first and then looks at the stamp again.
         if self.eviction == Eviction::Lru || open.is_marked(MARK_READ_THROUGH) {
             open.touch(slots.clone(), self.stamp());

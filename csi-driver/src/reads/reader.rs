@@ -216,7 +216,7 @@ impl Reader {
 
     /// Which of some chunks the store has.
     pub(super) fn presence(&self, span: &Span, chunks: &Range<u32>) -> Option<Presence> {
-        self.store.as_ref().map(|store| store.present(&span.file, slots(span, chunks.clone())))
+        self.store.as_ref().map(|store| store.present(&span.file, span.slots(chunks.clone())))
     }
 
     /// Claims the chunks of an object that the node store does not have and that nobody fetches.
@@ -380,9 +380,4 @@ fn may_pass(code: ErrorCode) -> bool {
         | ErrorCode::NotIndexed
         | ErrorCode::Unknown(_) => false,
     }
-}
-
-/// The slots of chunks of an object.
-fn slots(span: &Span, chunks: Range<u32>) -> Range<u32> {
-    span.first_slot + chunks.start..span.first_slot + chunks.end
 }
