@@ -43,22 +43,29 @@ impl Room {
     /// # Cancel safety
     /// Safe.
     pub async fn wait(&self, asker: Asker) {
-        // An answer that is all here has left the window, and its chunks may wait for a slow disk for long.
-        while self.fetcher.is_half_full() || !has_room(&self.window.now(), self.fetcher.starting(), asker) {
+        while !self.has_room(asker) {
             let landed = self.fetcher.landed.notified();
             // Either way the window is looked at again.
             let _ = tokio::time::timeout(LOOK_AGAIN, landed).await;
         }
     }
+
+    fn has_room(&self, asker: Asker) -> bool {
+        has_room(&self.window.now(), self.fetcher.starting(), self.fetcher.is_half_full(), asker)
+    }
 }
 
-fn has_room(now: &WindowNow, starting: usize, asker: Asker) -> bool {
+/// An answer that is all here has left the window, and its chunks may hold memory for long where the disk is slow.
+fn has_room(now: &WindowNow, starting: usize, is_half_full: bool, asker: Asker) -> bool {
     let share = match asker {
         Asker::WarmUp if now.foreground > 0 => now.limit / 4,
         Asker::WarmUp | Asker::Background => now.limit - now.limit / 4,
     };
     let nobody_waits = now.foreground_waiting == 0 && now.warm_up_waiting == 0;
-    nobody_waits && now.foreground + now.warm_up + starting < share.max(1) && now.bytes < MAX_BYTES
+    !is_half_full
+        && nobody_waits
+        && now.foreground + now.warm_up + starting < share.max(1)
+        && now.bytes < MAX_BYTES
 }
 
 #[cfg(test)]
@@ -75,11 +82,26 @@ mod tests {
             foreground_waiting: 0,
             warm_up_waiting: 0,
         };
-        assert!(has_room(&idle, 0, Asker::WarmUp) && has_room(&idle, 0, Asker::Background));
+        assert!(has_room(&idle, 0, false, Asker::WarmUp) && has_room(&idle, 0, false, Asker::Background));
         let read = WindowNow { foreground: 1, warm_up: 3, ..idle };
-        assert!(!has_room(&read, 0, Asker::WarmUp) && has_room(&read, 0, Asker::Background));
-        assert!(!has_room(&idle, 4, Asker::Background));
-        assert!(!has_room(&WindowNow { foreground_waiting: 1, ..idle }, 0, Asker::Background));
-        assert!(!has_room(&WindowNow { bytes: MAX_BYTES, ..idle }, 0, Asker::Background));
+        assert!(!has_room(&read, 0, false, Asker::WarmUp) && has_room(&read, 0, false, Asker::Background));
+        assert!(!has_room(&idle, 4, false, Asker::Background));
+        assert!(!has_room(&WindowNow { foreground_waiting: 1, ..idle }, 0, false, Asker::Background));
+        assert!(!has_room(&WindowNow { bytes: MAX_BYTES, ..idle }, 0, false, Asker::Background));
+    }
+
+    #[test]
+    fn nobody_may_send_while_chunks_hold_half_of_the_memory() {
+        let idle = WindowNow {
+            limit: 16,
+            foreground: 0,
+            warm_up: 0,
+            bytes: 0,
+            foreground_waiting: 0,
+            warm_up_waiting: 0,
+        };
+        for asker in [Asker::WarmUp, Asker::Background] {
+            assert!(has_room(&idle, 0, false, asker) && !has_room(&idle, 0, true, asker));
+        }
     }
 }
