@@ -27,10 +27,10 @@ const MIB: f64 = (1 << 20) as f64;
 /// One object of 4 GiB at 400 MB/s, as in cold-large.
 pub fn run(lab: &Lab) -> Result<Outcome> {
     let plan = FaultPlan::default().with_rates(None, Some(400_000_000));
-    let large = Scene::start(lab, "bucket=memory,objects=1,size=4GiB", plan)?;
-    let mut measured = most_memory(lab, &large, "memory", Medium::Memory, 1)?;
+    let scene = Scene::start(lab, "bucket=memory,objects=1,size=4GiB", plan)?;
+    let mut measured = most_memory(lab, &scene, "memory", Medium::Memory, 1)?;
     measured.push(match Cgroup::new(LIMIT) {
-        Ok(_) => limited(lab, &large)?,
+        Ok(_) => limited(lab, &scene)?,
         Err(error) => {
             let mut skipped = Measured::new("memory-512Mi", "finished", Bar::Reported);
             skipped.notes = vec![format!("skipped: {error:#}")];

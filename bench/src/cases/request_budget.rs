@@ -1,28 +1,29 @@
 //! What does a request of the kernel cost the mount process and its reader, in processor time?
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use millrace_s3_server::faults::plan::FaultPlan;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+use millrace_workload::blocks::Access;
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 use tempfile::TempDir;
 
 use super::Outcome;
 use super::scene::{QUOTA, Scene};
 use crate::lab::Lab;
 use crate::line::{Bar, Measured, Pair};
-use crate::reading::read_all;
+use crate::reading::{read_all, read_at};
 use crate::rig::millrace::{Medium, Workers};
 use crate::rig::mounted::{Mounted, NodeStore};
+use crate::rig::usage::{process_micros, thread_micros};
 
 /// Bytes of the large file.
 const LARGE: u64 = 256 << 20;
 
 /// Most reads of one size: enough for a processor second of none of them.
-const MOST_READS: u64 = 8192;
+const MOST_READS: usize = 8192;
 
 /// Rounds: processor time scatters less than time.
 const ROUNDS: usize = 3;
@@ -73,24 +74,20 @@ fn reads(lab: &Lab) -> Result<Vec<Measured>> {
     let workers = Workers::start(lab, &scene.setup(1, Medium::Memory))?;
     let node = lab.disk_dir("node")?;
     let mounted = mount(lab, &workers, &node, "Packed")?;
+    let unchecked = scene.unchecked();
+    let file = unchecked.first().context("there is no object")?;
     // Twice: what was fetched but not stored in the first pass is in the second.
-    for files in [&scene.files, &scene.unchecked()] {
+    for files in [&scene.files, &unchecked] {
         read_all(lab, mounted.path(), files, 1).context("fill the node store")?;
     }
-    let path = mounted.path().join(&scene.files.first().context("there is no object")?.path);
     // Past the page cache of the mount, so that each call is one READ of its size: half of the most that one can ask for, whose pages
     // a buffer that begins within a page would exceed.
-    let file: File = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECT, Mode::empty())?.into();
     let mut lines = Vec::new();
     for (what, size) in [("read-4k", 4 << 10), ("read-128k", 128 << 10), ("read-512k", 512 << 10)] {
         let mut line = Budget::new(what);
         let read = || -> Result<u64> {
-            let mut buffer = vec![0; size as usize];
-            let count = (LARGE / size).min(MOST_READS);
-            for number in 0..count {
-                file.read_exact_at(&mut buffer, number * size).with_context(|| format!("read {path:?}"))?;
-            }
-            Ok(count)
+            let offsets: Vec<u64> = (0..LARGE / size).take(MOST_READS).map(|number| number * size).collect();
+            Ok(read_at(lab, mounted.path(), file, &offsets, size as usize, Access::Direct)?.len() as u64)
         };
         for _ in 0..ROUNDS {
             lab.check()?;
@@ -125,9 +122,10 @@ impl Budget {
     /// Does the work once. Requests of other kinds that go with it (RELEASE behind OPEN) are in its price.
     fn measure(&mut self, mounted: &Mounted, opcode: &str, work: Work<'_>) -> Result<()> {
         let seen = || mounted.metric("csi_driver_fuse_requests_total", &format!("opcode=\"{opcode}\""));
-        let before = (seen()?, busy(mounted.program.pid())?, own()?);
+        let before = (seen()?, process_micros(mounted.program.pid())?, thread_micros()?);
         let count = work()? as f64;
-        let (reader, mount) = (own()? - before.2, busy(mounted.program.pid())? - before.1);
+        let reader = thread_micros()? - before.2;
+        let mount = process_micros(mounted.program.pid())? - before.1;
         let requests = seen()? - before.0;
         let case = &self.measured.case;
         ensure!((0.99..1.1).contains(&(requests / count)), "{case}: {requests} requests for {count} calls");
@@ -141,26 +139,4 @@ impl Budget {
         self.measured.notes.push(format!("and {reader:.1} us of the reader's"));
         self.measured
     }
-}
-
-/// Processor time of all threads of a process that live, microseconds.
-fn busy(pid: u32) -> Result<f64> {
-    let mut sum = 0.0;
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        // One that ends just now has done nothing of what is measured.
-        sum += on_processor(&task?.path().join("schedstat")).unwrap_or(0.0);
-    }
-    Ok(sum)
-}
-
-/// Processor time of this thread, microseconds.
-fn own() -> Result<f64> {
-    on_processor(Path::new("/proc/thread-self/schedstat"))
-}
-
-/// The first field of a schedstat: nanoseconds on a processor.
-fn on_processor(schedstat: &Path) -> Result<f64> {
-    let text = std::fs::read_to_string(schedstat).with_context(|| format!("read {schedstat:?}"))?;
-    let first = text.split_whitespace().next().context("schedstat is empty")?;
-    Ok(first.parse::<f64>().with_context(|| format!("{schedstat:?} begins with {first:?}"))? / 1e3)
 }
