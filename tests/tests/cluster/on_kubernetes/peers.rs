@@ -141,7 +141,8 @@ fn pods_read_from_a_worker_one_version_ahead_and_are_told_of_those_they_cannot_r
     let Some(cluster) = Cluster::shared(test) else { return };
     let space = Namespace::new(&cluster);
     let bucket = Bucket::start(&space, CONTENTS);
-    space.ready_dataset("data", &bucket, "");
+    // Not on a disk, where a pod on the worker's node would read it in place and need no data port.
+    space.ready_dataset("data", &bucket, "workers: {cache: {tiers: [{medium: Memory, quota: 64Mi}]}}");
     let (at, worker) = (machine(&cluster), worker_address(&space));
     let relay = |build| Relay::start(at, worker.clone(), build);
     let later = relay(Build::Versions(2, 2));
